@@ -43,7 +43,7 @@ METHOD = Method(
     mark="l",
     colour=Colour("#00687A", "#5FC4D6", "#E6F4F6", "#004A57"),  # teal
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
-    build=f"{__name__}:LookupDrafter.build",
+    build=f"{__name__}:LookupDrafter",
     settings=Settings,
     cost=NOTHING,
     design="It looks tokens up in the text, on the host: no matrix product.",
@@ -66,18 +66,13 @@ class LookupDrafter:
     features = NO_FEATURES
     cache_bytes = 0
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.lookup_tokens + 1
         self._target = target
         self._settings = settings
         self._tokens: list[int] = []
         # Per n-gram of 1 to lookup_ngram tokens, the lengths of the text at its ends, in rising order.
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-
-    @classmethod
-    def build(cls, target: Target, draft: Draft | None, settings: Settings) -> LookupDrafter:
-        """Needs the target's device and the settings."""
-        return cls(target, settings)
 
     @property
     def length(self) -> int:

@@ -40,7 +40,7 @@ METHOD = Method(
     mark="n",
     colour=Colour("#566B00", "#B9CC5A", "#F2F5E1", "#3E4D00"),  # olive
     help="drafts what followed the same token earlier in the text; no weights, for every model",
-    build=f"{__name__}:NgramDrafter.build",
+    build=f"{__name__}:NgramDrafter",
     joins="n-grams",
     settings=Settings,
     cost=NOTHING,
@@ -63,16 +63,11 @@ class NgramDrafter:
     features = NO_FEATURES
     cache_bytes = 0
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
         self._target = target
         self._settings = settings
         self._table = NgramTable(settings.draft_depth)
-
-    @classmethod
-    def build(cls, target: Target, draft: Draft | None, settings: Settings) -> NgramDrafter:
-        """Needs the target's device and the settings."""
-        return cls(target, settings)
 
     @property
     def length(self) -> int:

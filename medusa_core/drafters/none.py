@@ -22,7 +22,7 @@ METHOD = Method(
     title="Plain decoding",
     mark="",
     help="no drafts: one token a step, the baseline",
-    build=f"{__name__}:PlainDrafter.build",
+    build=f"{__name__}:PlainDrafter",
     cost=NOTHING,
     design="The model alone, one token a step.",
 )
@@ -36,13 +36,8 @@ class PlainDrafter:
     length = 0
     cache_bytes = 0
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, draft: Draft | None, settings: NoSettings) -> None:
         self._root = target.token_tree([0], [-1], [ROOT])
-
-    @classmethod
-    def build(cls, target: Target, draft: Draft | None, settings: NoSettings) -> PlainDrafter:
-        """Needs the target alone."""
-        return cls(target)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Plain decoding remembers nothing."""

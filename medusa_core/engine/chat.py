@@ -161,12 +161,12 @@ class Conversation:
         config = replace(config, stop=(*config.stop, *ends))
         return Reply(self, kept, prompt, config, self._known(prompt), dropped)
 
-    def render(self, messages: list[Message], *, answer_next: bool = True) -> list[int]:
+    def render(self, messages: list[Message]) -> list[int]:
         """Token ids of the whole conversation, up to where the next answer starts. Raises MedusaError."""
         if not self.templated:
             # One text: each message goes on a new line after the answer before it.
             return self.engine.tokenize(self._system + "".join(_continued(messages, bool(self._system))))
-        return _encode(self.engine, _render(self.engine, self._system, messages, answer_next))
+        return _encode(self.engine, _render(self.engine, self._system, messages, True))
 
     def decode(self, reply: Reply) -> Generator[Step, None, None]:
         """The steps of ``reply``, kept in it and in the conversation as they come."""

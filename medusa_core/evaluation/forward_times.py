@@ -27,12 +27,10 @@ ROUNDS = 8
 
 @dataclass(frozen=True)
 class ForwardTime:
-    """Milliseconds of a pass over so many tokens: the lower quartile and the range of its rounds."""
+    """Milliseconds of a pass over so many tokens: the lower quartile of its rounds."""
 
     tokens: int
     ms: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -131,4 +129,4 @@ def _any_tokens(target: Target, count: int) -> list[int]:
 
 def _time_of(size: int, found: Sequence[float]) -> ForwardTime:
     ms = statistics.quantiles(found, n=4, method="inclusive")[0] if len(found) > 2 else min(found)
-    return ForwardTime(size, ms, min(found), max(found))
+    return ForwardTime(size, ms)

@@ -47,7 +47,6 @@ def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
         free=free_memory(placement.device),
         spare=0,
         device=str(placement.device),
-        dtype=held_as(placement.dtype, None),
         packed=False,
         alternatives=(),
     )

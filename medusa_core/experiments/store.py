@@ -39,11 +39,10 @@ _FAMILY = re.compile(r"\b(intel|amd)\b\W+([a-z0-9]+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of machine that has records: of its headline, or of its newest one, the date and the engine."""
+    """A kind of machine that has records: of its headline, or of its newest one, the engine."""
 
     slug: str
     title: str
-    date: str
     engine: int
     limited: bool = False  # held to less than it has, by MEDUSA_ISA
 
@@ -185,7 +184,7 @@ def _kind(slug: str, records: list[ExperimentRecord]) -> Kind:
     headline = next((one for one in records if one.name == HEADLINE), None)
     stated = headline or max(records, key=lambda one: (one.engine, one.date))
     machine = stated.machine
-    return Kind(slug, title_of(machine), stated.date, stated.engine, bool(machine.limited_to))
+    return Kind(slug, title_of(machine), stated.engine, bool(machine.limited_to))
 
 
 def _family(machine: MachineRecord) -> str:

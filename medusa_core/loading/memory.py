@@ -76,7 +76,6 @@ class MemoryEstimate:
     free: int
     spare: int
     device: str
-    dtype: str
     packed: bool
     alternatives: tuple[Alternative, ...] = ()
 
@@ -141,7 +140,6 @@ class _Counted:
             free=free_memory(placement.device),
             spare=spare_memory(placement.device, packing is not None),
             device=str(placement.device),
-            dtype=held_as(placement.dtype, packing),
             packed=packing is not None,
         )
 

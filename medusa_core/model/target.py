@@ -51,7 +51,6 @@ class Target:
         if longer is not None and longer.how == WINDOW:
             self.masks = replace(self.masks, kinds=frozenset({SLIDING}), window=longer.trained)
             context = replace(context, length=longer.length)
-        self.attention: str = self.masks.kernel
         self.forward: Forward = TransformersForward(self.held, self.masks)
         self.choice = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft

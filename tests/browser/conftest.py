@@ -242,6 +242,22 @@ def private_address(private_session, serve_session) -> str:
     return serve_session(private_session)
 
 
+@pytest.fixture(scope="module")
+def session(private_session) -> Session:
+    """A module that drives another app overrides these three."""
+    return private_session
+
+
+@pytest.fixture(scope="module")
+def address(private_address) -> str:
+    return private_address
+
+
+@pytest.fixture(scope="module")
+def warm_page(address, open_warm_page) -> Any:
+    return open_warm_page(address)
+
+
 @pytest.fixture(scope="session")
 def shipped_address(serve_session) -> str:
     """The app as it is shipped: the embedded model, its recordings and its experiments."""

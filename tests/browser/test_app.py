@@ -19,16 +19,6 @@ VIEW = "#decode-view .mdv:not(.is-empty)"
 
 
 @pytest.fixture(scope="module")
-def session(private_session):
-    return private_session
-
-
-@pytest.fixture(scope="module")
-def address(private_address):
-    return private_address
-
-
-@pytest.fixture(scope="module")
 def decode_tab(address, open_warm_page):
     """One page for all tests that run something in it."""
     page = open_warm_page(address)

@@ -10,21 +10,6 @@ from served import wait_until
 pytestmark = pytest.mark.browser
 
 
-@pytest.fixture(scope="module")
-def session(private_session):
-    return private_session
-
-
-@pytest.fixture(scope="module")
-def address(private_address):
-    return private_address
-
-
-@pytest.fixture(scope="module")
-def warm_page(address, open_warm_page):
-    return open_warm_page(address)
-
-
 @pytest.fixture
 def chat(warm_page, session):
     """The chat of one page for all these tests, with a conversation that begins."""

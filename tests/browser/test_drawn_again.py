@@ -10,7 +10,6 @@ from page_messages import step_messages
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_end, message_trace
 
@@ -51,10 +50,7 @@ def traces(engine) -> dict[str, dict]:
     found = {"one shape": make_trace(6)}
     for name, settings in (("ngram", {"method": "ngram"}), ("large", {"tree": "cartesian-4x3x2"})):
         config = GenerationConfig.of(max_new_tokens=30, acceptance="typical", temperature=1.0, **settings)
-        builder = TraceBuilder(engine, config, tiny.PROMPT)
-        for step in engine.stream(tiny.PROMPT, config):
-            builder.add(step)
-        found[name] = builder.finish()
+        found[name] = tiny.recorded(engine, config).finish()
     return found
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import tiny
 from page_messages import step_messages
 from test_other_drafters_in_view import SETTLED, show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_trace
 
@@ -162,10 +162,7 @@ OF_PROMPT = "() => document.querySelectorAll('.mdv-prompt .source').length"
 def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):  # noqa: F811
     prompt = engine.encode("abcfeabcabd")
     config = GenerationConfig.of(method="lookup", max_new_tokens=30, ignore_eos=True, lookup_ngram=1)
-    builder = TraceBuilder(engine, config, prompt)
-    for step in engine.stream(prompt, config):
-        builder.add(step)
-    trace = builder.finish()
+    trace = tiny.recorded(engine, config, prompt).finish()
     page = show(trace)
     assert page.locator(".mdv-prompt").inner_text() == "abcfeabcabd"
     seen_in_prompt = seen_in_text = 0

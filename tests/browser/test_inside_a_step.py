@@ -8,7 +8,6 @@ import pytest
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
@@ -29,10 +28,7 @@ def traces(engine):
     made = {}
     for name, settings in RUNS.items():
         config = GenerationConfig.of(max_new_tokens=20, **settings)
-        builder = TraceBuilder(engine, config, tiny.PROMPT)
-        for step in engine.stream(tiny.PROMPT, config):
-            builder.add(step)
-        made[name] = builder.finish()
+        made[name] = tiny.recorded(engine, config).finish()
     return made
 
 

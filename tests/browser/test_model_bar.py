@@ -18,16 +18,6 @@ def other(hostile_folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def session(private_session):
-    return private_session
-
-
-@pytest.fixture(scope="module")
-def address(private_address):
-    return private_address
-
-
-@pytest.fixture(scope="module")
 def own_name(hostile_folder):
     return hostile_folder.name
 

@@ -7,7 +7,6 @@ import tiny
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine.summary import distinct_n
-from medusa_core.trace.builder import TraceBuilder
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
@@ -16,10 +15,7 @@ CONFIG = GenerationConfig.of(max_new_tokens=24, tree="cartesian-4x2x2", penalty=
 
 
 def record(engine, config):
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
-    return builder
+    return tiny.recorded(engine, config)
 
 
 def show(page, trace):

@@ -9,7 +9,6 @@ import small_model
 import tiny
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
@@ -31,10 +30,7 @@ TOLD = """() => document.mdvTrace.steps.flatMap((step, index) => {
 
 
 def traced(engine, config):
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
-    return builder.finish()
+    return tiny.recorded(engine, config).finish()
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import tiny
 from places import unfold
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.trace.builder import TraceBuilder
 from ui.runs.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css
 
@@ -38,11 +38,8 @@ def address(engine, engine_folder, tmp_path_factory, serve):
     (assets / "traces").mkdir()
     for name, (prompt, settings) in RUNS.items():
         config = GenerationConfig.of(max_new_tokens=12, tree="cartesian-4x2x2", **settings)
-        ids = engine.encode(prompt)
-        builder = TraceBuilder(engine, config, ids)
-        for step in engine.stream(ids, config):
-            builder.add(step)
-        (assets / "traces" / f"{name}.json").write_text(json.dumps(builder.finish()), "utf-8")
+        trace = tiny.recorded(engine, config, engine.encode(prompt)).finish()
+        (assets / "traces" / f"{name}.json").write_text(json.dumps(trace), "utf-8")
     page = build_page(Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets))
     return serve(page, theme=gradio_theme(), css=page_css(), footer_links=[], run_history=False)
 

@@ -39,11 +39,6 @@ def short_measuring(monkeypatch):
     monkeypatch.setattr(train_run, "EFFORT", replace(train_run.EFFORT, rounds=1, sizes=(1, 8)))
 
 
-@pytest.fixture(scope="module")
-def warm_page(address, open_warm_page):
-    return open_warm_page(address)
-
-
 @pytest.fixture
 def train_tab(warm_page):
     """One page for all tests, each of which brings its own text and begins its own run."""

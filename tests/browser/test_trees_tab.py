@@ -17,25 +17,10 @@ NODES = "document.querySelectorAll('#trees-drawing [data-node]').length"
 STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 
 
-@pytest.fixture(scope="module")
-def session(private_session):
-    return private_session
-
-
-@pytest.fixture(scope="module")
-def address(private_address):
-    return private_address
-
-
 def open_trees(page):
     turn_to(page, "Trees")
     page.wait_for_selector("#trees-heatmap .main-svg")
     return page
-
-
-@pytest.fixture(scope="module")
-def warm_page(address, open_warm_page):
-    return open_warm_page(address)
 
 
 @pytest.fixture

@@ -30,9 +30,7 @@ SETTINGS = {
 @pytest.mark.parametrize("name", SETTINGS)
 def test_records_are_those_that_python_reads(script_page, engine, name):
     config = GenerationConfig.of(max_new_tokens=20, **SETTINGS[name])
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
+    builder = tiny.recorded(engine, config)
     assert script_page.evaluate("unpackedTrace", builder.packed()) == builder.finish()
 
 

@@ -7,11 +7,10 @@ import json
 import pytest
 import tiny
 import torch
-from head_files import HIDDEN, public_state, write, write_config
+from head_files import HIDDEN, load, public_state, write, write_config
 from safetensors.torch import save_file
 
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
@@ -20,10 +19,6 @@ from medusa_core.errors import MedusaError
 @pytest.fixture
 def lm_head(model):
     return model.get_output_embeddings().weight
-
-
-def load(folder, lm_head):
-    return build_heads(read_heads(folder), lm_head, folder)
 
 
 @pytest.mark.sample

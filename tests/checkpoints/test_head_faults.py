@@ -8,19 +8,14 @@ import pytest
 import tiny
 import torch
 from bad_input import Trap
-from head_files import D, public_state, vllm_state, write, write_full, write_vllm
+from head_files import D, load, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 
 V = tiny.VOCABULARY
-
-
-def load(folder, lm_head):
-    return build_heads(read_heads(folder), lm_head, folder)
 
 
 def changed(state, **changes):

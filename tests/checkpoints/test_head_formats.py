@@ -8,13 +8,13 @@ import shutil
 import pytest
 import tiny
 import torch
-from head_files import HIDDEN, D, public_state, vllm_state, write, write_full, write_vllm
+from head_files import HIDDEN, D, load, public_state, vllm_state, write, write_full, write_vllm
 from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.files import Layout, layout_of
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
+from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
@@ -25,10 +25,6 @@ V = tiny.VOCABULARY
 @pytest.fixture
 def lm_head(model):
     return model.get_output_embeddings().weight
-
-
-def load(folder, lm_head):
-    return build_heads(read_heads(folder), lm_head, folder)
 
 
 # --- vLLM --------------------------------------------------------------------------------------------------

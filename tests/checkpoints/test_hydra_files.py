@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
+from head_files import refusal, settings
 from hydra_heads import HEADS, random_hydra
 from safetensors.torch import save_file
 
@@ -17,7 +18,6 @@ from medusa_core.drafters import owner_of
 from medusa_core.drafters.hydra import files
 from medusa_core.drafters.hydra.files import read_state, save_heads
 from medusa_core.drafters.hydra.layout import EMBEDDING, PREFIX_EMBEDDING
-from medusa_core.errors import MedusaError, one_line
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 
@@ -37,20 +37,6 @@ def saved(model, folder, kind, *, pickled=False, count=HEADS, layers=3):
     embedding = model.get_input_embeddings().weight
     save_heads(heads, folder, "../base", embedding, torch.float32, pickled=pickled)
     return heads
-
-
-def settings(base, folder, **changes):
-    return LoadConfig(
-        **{"model": str(base), "heads": str(folder), "dtype": "float32", "device": "cpu"} | changes
-    )
-
-
-def refusal(base, folder):
-    """What loading says, one line."""
-    with pytest.raises(MedusaError) as caught:
-        load_engine(settings(base, folder))
-    assert str(caught.value) == one_line(str(caught.value))
-    return str(caught.value)
 
 
 def altered(folder, change, config=None):

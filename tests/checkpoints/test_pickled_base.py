@@ -14,13 +14,7 @@ from pickled_bases import INDEX, WEIGHTS, pickled
 
 from medusa_core.checkpoints.base import load_base
 from medusa_core.checkpoints.lm_head import read_lm_head
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
-
-
-def load(folder):
-    return load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
 
 
 @pytest.mark.sample
@@ -28,7 +22,7 @@ def load(folder):
 @pytest.mark.parametrize("zipped", [True, False], ids=["zip", "torch before 1.6"])
 def test_it_is_the_same_model(engine_folder, model, tmp_path, shards, zipped):
     folder = pickled(engine_folder, tmp_path / "base", shards, _use_new_zipfile_serialization=zipped)
-    engine = load(folder)
+    engine = tiny.load_from(folder)
     own = engine.target.model.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in model.state_dict().items())
     steps = tiny.run(engine, method="none", max_new_tokens=12)
@@ -48,7 +42,7 @@ def test_code_in_it_is_not_run(engine_folder, tmp_path, shards, plain):
         file.write_bytes(pickle.dumps(state))
     else:
         torch.save(state, file)
-    for read in (load, read_lm_head, load_base):
+    for read in (tiny.load_from, read_lm_head, load_base):
         with pytest.raises(MedusaError) as caught:
             read(folder)
         assert f"{file.name} holds" in str(caught.value)
@@ -60,7 +54,7 @@ def test_code_in_it_is_not_run(engine_folder, tmp_path, shards, plain):
 def test_safetensors_are_read_where_there_are_both(engine_folder, tmp_path):
     folder = shutil.copytree(engine_folder, tmp_path / "both", ignore=shutil.ignore_patterns("heads"))
     torch.save({"lm_head.weight": Trap(tmp_path / "executed")}, folder / WEIGHTS)
-    load(folder)
+    tiny.load_from(folder)
     assert not (tmp_path / "executed").exists()
 
 
@@ -100,5 +94,5 @@ def test_damaged_ones_are_refused(engine_folder, tmp_path, fault):
     folder = pickled(engine_folder, tmp_path / "base")
     damage(folder)
     with pytest.raises(MedusaError, match=message) as caught:
-        load(folder)
+        tiny.load_from(folder)
     assert "\n" not in str(caught.value)

@@ -8,14 +8,15 @@ import re
 import pytest
 import tiny
 import torch
+from head_files import refusal, settings
 from safetensors.torch import load_file, save_file
 from tokenswift_heads import HEADS, random_tokenswift
 
 from medusa_core.checkpoints.files import read_pickled
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import owner_of
 from medusa_core.drafters.tokenswift.files import save_heads
-from medusa_core.errors import MedusaError, one_line
+from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 
@@ -31,20 +32,6 @@ def folder(model, tmp_path):
     """Heads alone, in float32."""
     save_heads(random_tokenswift(model), tmp_path / "heads", "../base", torch.float32)
     return tmp_path / "heads"
-
-
-def settings(base, heads, **changes):
-    return LoadConfig(
-        **{"model": str(base), "heads": str(heads), "dtype": "float32", "device": "cpu"} | changes
-    )
-
-
-def refusal(base, heads):
-    """What loading says, one line."""
-    with pytest.raises(MedusaError) as caught:
-        load_engine(settings(base, heads))
-    assert str(caught.value) == one_line(str(caught.value))
-    return str(caught.value)
 
 
 def test_heads_come_back_as_they_were_saved(model, base, folder):

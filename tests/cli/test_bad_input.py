@@ -14,7 +14,7 @@ from bad_answers import CPU, refused, says, told, training
 from bad_input import Workshop, cut, larger_tokenizer
 from bad_tables import BASES, HEAD_ROWS, Row
 from bad_texts import FLAGS, PROMPTS, BadText
-from page_runs import run_chat, run_decode
+from page_runs import problem_of, run_chat, run_decode
 
 from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -42,11 +42,6 @@ EVERYWHERE = {
 def _row(name):
     """A row of a table that goes through a further front."""
     return pytest.param(name, marks=() if name in EVERYWHERE else pytest.mark.slow)
-
-
-def problem_of(updates):
-    assert updates[-1].problem
-    return updates[-1].status
 
 
 def decode(session, prompt, chosen=None):

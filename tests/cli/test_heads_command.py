@@ -18,13 +18,6 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.loading.load import load_engine
 
 
-@pytest.fixture
-def base(engine_folder, tmp_path):
-    folder = tmp_path / "base"
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    return folder
-
-
 @pytest.mark.sample
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(("count", "layers"), [(1, 1), (5, 2)])

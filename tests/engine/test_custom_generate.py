@@ -24,11 +24,6 @@ from medusa_core.custom_generate.generate import HeadsWithTree
 from medusa_core.trees.tree import Topology
 
 
-@pytest.fixture(scope="module")
-def heads(model):
-    return tiny.fitted_heads(model)
-
-
 @pytest.fixture
 def generate(model, heads):
     return by_medusa(model, heads)

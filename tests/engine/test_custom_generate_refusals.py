@@ -18,11 +18,6 @@ from medusa_core.config import LoadConfig
 from medusa_core.loading.load import load_engine
 
 
-@pytest.fixture(scope="module")
-def heads(model):
-    return tiny.fitted_heads(model)
-
-
 @pytest.fixture
 def generate(model, heads):
     return by_medusa(model, heads)

@@ -99,7 +99,7 @@ def test_a_conversation_s_drafter_goes_on_as_a_fresh_one(engine, name):
 def test_the_ngram_tree_is_the_one_counted_by_hand(engine):
     """All n-grams after the root, the most frequent first, then the latest; shared beginnings are merged."""
     text = [1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 6, 6, 1, 2, 3, 4, 7]
-    drafter = NgramDrafter(engine.target, Settings(draft_top_k=20, draft_depth=3, draft_nodes=64))
+    drafter = NgramDrafter(engine.target, None, Settings(draft_top_k=20, draft_depth=3, draft_nodes=64))
     drafter.begin(text, torch.empty(1, 0))
     tree = drafter.propose(1, 9)
     seen = Counter(tuple(text[i + 1 : i + 4]) for i in range(len(text) - 3) if text[i] == 1)
@@ -118,7 +118,7 @@ def test_a_cut_back_ngram_table_is_that_of_the_shorter_text(engine, data):
     text, more = data.draw(tokens), data.draw(tokens)
     length = data.draw(st.integers(0, len(text)))
     settings = Settings(draft_depth=data.draw(st.integers(1, 4)))
-    kept, fresh = NgramDrafter(engine.target, settings), NgramDrafter(engine.target, settings)
+    kept, fresh = NgramDrafter(engine.target, None, settings), NgramDrafter(engine.target, None, settings)
     kept.begin(text, torch.empty(1, 0))
     kept.truncate(length)
     kept.begin([*text[:length], *more], torch.empty(1, 0))

@@ -260,8 +260,9 @@ def test_the_pickle_holds_the_same_weights(engine_of, golden, tmp_path):
 def test_the_draft_layer_gives_the_recorded_numbers(engine_of, golden):
     """Ten rows of text, then two levels of four nodes that are fed outputs of the layer."""
     unit = load_file(golden.folder / "unit.safetensors")
-    draft = engine_of(golden, "whole vocabulary").drafts["eagle3"]
-    drafter = Eagle3Drafter(draft, torch.device("cpu"), Settings())
+    engine = engine_of(golden, "whole vocabulary")
+    draft = engine.drafts["eagle3"]
+    drafter = Eagle3Drafter(engine.target, draft, Settings())
     text = unit["tokens"].tolist()
     close = functools.partial(torch.testing.assert_close, atol=golden.within(1e-4, 1e-2), rtol=1e-4)
     with torch.inference_mode():
@@ -291,7 +292,7 @@ def test_the_target_s_features_and_logits_are_the_recorded_ones(engine_of, golde
     unit = load_file(golden.folder / "unit.safetensors")
     engine = engine_of(golden, "whole vocabulary")
     target = engine.target
-    features = Eagle3Drafter(engine.drafts["eagle3"], target.device, Settings()).features
+    features = Eagle3Drafter(target, engine.drafts["eagle3"], Settings()).features
     assert features.layers == tuple(golden.recorded()["feature_layers"])
     with torch.inference_mode():
         _, found = target.prefill(unit["target_prompt"].tolist(), target.new_cache(16), features)

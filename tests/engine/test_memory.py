@@ -43,7 +43,7 @@ def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
     engine = load_engine(config_of(engine_folder, dtype=dtype))
     assert estimate.base == held(engine.target.model.parameters())
     assert estimate.heads == held(medusa_draft(engine).heads.parameters())
-    assert (estimate.dtype, estimate.device) == (dtype, "cpu")
+    assert estimate.device == "cpu"
     assert estimate.parameters == engine.info.parameters
     cache = engine.target.new_cache(engine.target.context + 64)
     with torch.inference_mode():

@@ -23,7 +23,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=24)
 
 
 def drafter_of(text, engine, **settings):
-    drafter = LookupDrafter(engine.target, Settings(**settings))
+    drafter = LookupDrafter(engine.target, None, Settings(**settings))
     drafter.begin(text, torch.empty(1, 0))
     return drafter
 

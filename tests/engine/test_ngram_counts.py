@@ -13,7 +13,7 @@ from medusa_core.drafters.ngram import NgramDrafter, Settings
 
 def proposed(engine, text, root, **settings):
     """The tree for ``root`` after ``text``; per node its tokens from the root, label, note and share."""
-    drafter = NgramDrafter(engine.target, Settings(**settings))
+    drafter = NgramDrafter(engine.target, None, Settings(**settings))
     drafter.begin(text, torch.empty(1, 0))
     tree = drafter.propose(root, 99)
     found = {}

@@ -26,7 +26,7 @@ from medusa_core.longrun.memory import RunMemory, run_memory
 from medusa_core.model.features import Features
 from medusa_core.model.partial_cache import PartialCache, most_important
 from medusa_core.model.target import Target
-from medusa_core.trace.builder import TraceBuilder, write_trace
+from medusa_core.trace.builder import write_trace
 from medusa_core.trace.format import parse_trace, read_trace
 from medusa_core.trace.packed import packed, unpacked
 
@@ -204,10 +204,7 @@ CONFIG = GenerationConfig.of(method="ngram", max_new_tokens=12)
 
 
 def run(engine):
-    builder = TraceBuilder(engine, CONFIG, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, CONFIG):
-        builder.add(step)
-    return builder.finish()
+    return tiny.recorded(engine, CONFIG).finish()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from medusa_core.acceptance.rejection import RejectionRule
 from medusa_core.acceptance.sampling import Sampling
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import RunState
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
 PARENTS, TOKENS = [-1, 0, 0, 0, 1, 1, 2], [3, 0, 5, 6, 0, 7, 2]
@@ -141,10 +140,7 @@ def test_a_trace_carries_the_reasons(drafting, method):
     config = GenerationConfig.of(
         method=method, acceptance="rejection", temperature=0.9, tree="cartesian-3x2", max_new_tokens=20
     )
-    builder = TraceBuilder(drafting, config, tiny.PROMPT)
-    for step in drafting.stream(tiny.PROMPT, config):
-        builder.add(step)
-    trace = RunTrace.model_validate(builder.finish())
+    trace = RunTrace.model_validate(tiny.recorded(drafting, config).finish())
     reasons = {node.reason for step in trace.steps for node in step.nodes if node.parent is not None}
     assert all(WORDS.match(reason) or reason.startswith("not tried") for reason in reasons)
     assert {"p/q" if method == "draft_model" else "p"} == {

@@ -17,11 +17,6 @@ LENGTH = {"max_new_tokens": 40, "do_sample": False}
 
 
 @pytest.fixture(scope="module")
-def heads(model):
-    return tiny.fitted_heads(model)
-
-
-@pytest.fixture(scope="module")
 def text(model):
     return tiny.tiny_tokenizer().decode(plain(model, **LENGTH)[0, 4:])
 

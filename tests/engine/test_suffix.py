@@ -22,7 +22,7 @@ TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
 
 
 def drafter_of(text, engine, **settings):
-    drafter = SuffixDrafter(engine.target, Settings(**settings))
+    drafter = SuffixDrafter(engine.target, None, Settings(**settings))
     drafter.begin(text, torch.empty(1, 0))
     return drafter
 

@@ -10,7 +10,6 @@ import tiny
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import read_trace
 
 
@@ -20,10 +19,7 @@ def good(engine):
     config = GenerationConfig.of(
         tree="cartesian-4x2x2", max_new_tokens=24, temperature=0.5, acceptance="typical"
     )
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
-    trace = builder.finish()
+    trace = tiny.recorded(engine, config).finish()
     assert len(trace["steps"][1]["path"]) > 1
     return trace
 

@@ -117,10 +117,7 @@ TEXT = [1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3]
 
 def trace_of(engine, method, text=TEXT, **options):
     config = GenerationConfig.of(method=method, max_new_tokens=24, ignore_eos=True, **options)
-    builder = TraceBuilder(engine, config, text)
-    for step in engine.stream(text, config):
-        builder.add(step)
-    return builder.finish()
+    return tiny.recorded(engine, config, text).finish()
 
 
 @pytest.mark.parametrize("method", ["lookup", "ngram", "suffix", "medusa+suffix"])

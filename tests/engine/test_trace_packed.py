@@ -32,10 +32,7 @@ SETTINGS = {
 def record(engine, **settings):
     tree = {} if "method" in settings else {"tree": "cartesian-4x2x2"}
     config = GenerationConfig.of(max_new_tokens=30, **tree, **settings)
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
-    return builder
+    return tiny.recorded(engine, config)
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,6 @@ from medusa_core.drafters._options import idle_options
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.errors import MedusaError
 from medusa_core.text.stopping import Stopper
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 
 V, RUNS, NEW = 5, 500, 3
@@ -126,10 +125,7 @@ def test_a_trace_keeps_them_and_one_without_has_no_word_of_them(engine):
     config = GenerationConfig.of(max_new_tokens=4, temperature=0.8, top_k=3, top_p=0.9)
     traces = []
     for each in (config, config.changed(top_k=0, top_p=1.0)):
-        builder = TraceBuilder(engine, each, tiny.PROMPT)
-        for step in engine.stream(tiny.PROMPT, each):
-            builder.add(step)
-        traces.append(builder.finish())
+        traces.append(tiny.recorded(engine, each).finish())
     read = [RunTrace.model_validate(trace).config for trace in traces]
     assert [(one.top_k, one.top_p) for one in read] == [(3, 0.9), (0, 1.0)]
     assert "top_k" not in traces[1]["config"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from tiny_experiments import build_setup
 
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.experiments import eagle3_table1 as eagle3
@@ -14,11 +13,6 @@ from medusa_core.experiments.record import Mean, Row, Spread, paper_facts
 from medusa_core.experiments.spec_bench import ALL, STEP, Settings, of_all_kinds, step_times
 from medusa_core.experiments.spec_bench import measurement as spec_bench
 from medusa_core.trees.budget import parse_latency
-
-
-@pytest.fixture(scope="module")
-def setup(engine_folder):
-    return build_setup(engine_folder)
 
 
 @pytest.fixture(scope="module")

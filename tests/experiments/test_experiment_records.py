@@ -10,9 +10,7 @@ from tiny_experiments import (
     NAMES,
     SIMULATED,
     write_draft_model,
-    write_prompts,
     write_text,
-    write_variants,
 )
 
 from medusa_core.cli.main import main
@@ -24,16 +22,6 @@ from ui.figures import experiments as figures
 from ui.tabs.experiments import load_section
 
 PLAIN_TYPES = {"bar", "heatmap", "scatter"}
-
-
-@pytest.fixture(scope="module")
-def trained(engine_folder, tmp_path_factory):
-    return write_variants(engine_folder, tmp_path_factory.mktemp("variants"))
-
-
-@pytest.fixture(scope="module")
-def prompt_file(tmp_path_factory):
-    return write_prompts(tmp_path_factory.mktemp("prompts"))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from tiny_experiments import SIMULATED, build_setup, headline
+from tiny_experiments import SIMULATED, headline
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
@@ -21,11 +21,6 @@ from medusa_core.experiments.remarks import further_remarks, reason_against_pape
 from ui.figures.experiments import charts
 from ui.records.examples import ASSETS
 from ui.tabs.experiments import COMPARE, load_section
-
-
-@pytest.fixture(scope="module")
-def setup(engine_folder):
-    return build_setup(engine_folder)
 
 
 def log_of(*rounds):

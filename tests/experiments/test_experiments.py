@@ -12,7 +12,7 @@ import pytest
 import tiny
 import torch
 from eagle3_slow import SlowDraft
-from tiny_experiments import build_setup, write_draft_model, write_prompts, write_text, write_variants
+from tiny_experiments import write_draft_model, write_text
 
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
@@ -26,21 +26,6 @@ from medusa_core.loading.load import load_engine
 from medusa_core.training.unrolled_losses import Reading
 from medusa_core.trees.search import expected_lengths
 from medusa_core.trees.tree import Topology
-
-
-@pytest.fixture(scope="module")
-def setup(engine_folder):
-    return build_setup(engine_folder)
-
-
-@pytest.fixture(scope="module")
-def trained(engine_folder, tmp_path_factory):
-    return write_variants(engine_folder, tmp_path_factory.mktemp("variants"))
-
-
-@pytest.fixture(scope="module")
-def prompt_file(tmp_path_factory):
-    return write_prompts(tmp_path_factory.mktemp("prompts"))
 
 
 def test_figure3_measures_every_kind_and_all(setup):

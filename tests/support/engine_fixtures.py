@@ -48,6 +48,12 @@ def model():
 
 
 @pytest.fixture(scope="session")
+def heads(model):
+    """Its heads, which guess well on its own texts."""
+    return tiny.fitted_heads(model)
+
+
+@pytest.fixture(scope="session")
 def engine(model):
     """The tiny model with heads that are often right, and a tokenizer of one letter a token."""
     return tiny.build_engine(model, tiny.fitted_heads(model))

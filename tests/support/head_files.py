@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 
+import pytest
 import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.convert import ConversionRequest, convert
+from medusa_core.checkpoints.heads import read_heads
+from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.errors import MedusaError, one_line
+from medusa_core.loading.load import load_engine
 
 BASE_KEY = "base_model_name_or_path"
 D = 32  # hidden size of the tiny models
@@ -151,3 +157,21 @@ def to(where, target, kind, **settings):
     """Convert, and return the folder that was written."""
     convert(ConversionRequest(str(where), target, kind, **settings))
     return target
+
+
+def load(folder, lm_head):
+    return build_heads(read_heads(folder), lm_head, folder)
+
+
+def settings(base, heads, **changes):
+    return LoadConfig(
+        **{"model": str(base), "heads": str(heads), "dtype": "float32", "device": "cpu"} | changes
+    )
+
+
+def refusal(base, heads):
+    """What loading says, one line."""
+    with pytest.raises(MedusaError) as caught:
+        load_engine(settings(base, heads))
+    assert str(caught.value) == one_line(str(caught.value))
+    return str(caught.value)

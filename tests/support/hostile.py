@@ -13,7 +13,6 @@ from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.loading.load import load_engine
-from medusa_core.trace.builder import TraceBuilder
 
 HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
 CONTEXT = 2048
@@ -49,11 +48,8 @@ def write_model(path: Path) -> Path:
 def write_assets(path: Path, load: LoadConfig) -> Path:
     """Example prompts and one recorded run, as they are shipped."""
     (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
-    engine = load_engine(load)
     config = GenerationConfig.of(acceptance="typical", temperature=0.7, max_new_tokens=24)
-    builder = TraceBuilder(engine, config, [0, 7, 1])
-    for step in engine.stream([0, 7, 1], config):
-        builder.add(step)
+    trace = tiny.recorded(load_engine(load), config, [0, 7, 1]).finish()
     (path / "traces").mkdir()
-    (path / "traces" / "1-hostile.json").write_text(json.dumps(builder.finish()), "utf-8")
+    (path / "traces" / "1-hostile.json").write_text(json.dumps(trace), "utf-8")
     return path

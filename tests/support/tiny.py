@@ -30,6 +30,7 @@ from medusa_core.engine import Engine, EngineInfo
 from medusa_core.llama.greedy import GreedySteps, Guessing, Made
 from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
+from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
 
@@ -201,6 +202,14 @@ def emitted(steps) -> list[int]:
 def run(engine, prompt=PROMPT, **settings) -> list[Step]:
     """All steps of a run, on a small tree unless told otherwise."""
     return list(engine.stream(prompt, GenerationConfig.of(**({"tree": "cartesian-4x2x2"} | settings))))
+
+
+def recorded(engine, config, prompt=PROMPT) -> TraceBuilder:
+    """What makes the trace of a run, told all its steps."""
+    builder = TraceBuilder(engine, config, prompt)
+    for step in engine.stream(prompt, config):
+        builder.add(step)
+    return builder
 
 
 def transformers_greedy(model, prompt, count) -> list[int]:

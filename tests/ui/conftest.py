@@ -8,6 +8,7 @@ import pytest
 from served import PUBLIC, launched
 
 from medusa_core.config import LoadConfig
+from ui.runs.session import Session
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,12 @@ def each_step_by_itself():
 def load(engine_folder):
     """The tiny engine's folder, as the app's own model."""
     return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="module")
+def session(load):
+    """The page's session around it, for all tests of a module."""
+    return Session(load)
 
 
 @pytest.fixture(scope="module")

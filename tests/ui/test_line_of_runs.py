@@ -10,15 +10,9 @@ import pytest
 from served import PATIENCE, engine_taken, wait_until
 
 from ui.records.updates import StopFlag
-from ui.runs.session import Session
 from ui.serving import turns
 from ui.serving.runner import TimeLimit
 from ui.serving.turns import TimeShare, Turns
-
-
-@pytest.fixture(scope="module")
-def session(load):
-    return Session(load)
 
 
 @pytest.fixture(autouse=True)

@@ -27,11 +27,6 @@ from ui.tabs.layout import build_page
 from ui.tabs.model_bar import _line
 
 
-@pytest.fixture(scope="module")
-def session(load):
-    return Session(load)
-
-
 def compared(session, method, second):
     settings = RunSettings.of(**SETTINGS | {"max_new_tokens": 8, "method": method})
     return list(session.run(CompareRequest("abcabc", settings, 1, SecondLane(method=second)), StopFlag()))

@@ -30,11 +30,6 @@ from ui.tabs.trees.timing import measure
 
 
 @pytest.fixture(scope="module")
-def load(engine_folder):
-    return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
-
-
-@pytest.fixture(scope="module")
 def other(engine_folder, tmp_path_factory):
     return other_model(engine_folder, tmp_path_factory.mktemp("models"))
 

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from time import sleep
 
-import pytest
 from page_runs import run_decode
 from trace_factory import make_trace
 
@@ -24,11 +23,6 @@ SETTINGS = {
     "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
     "tree": "default", "budget": 4, "seed": 0, "heads": "default",
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def session(engine_folder):
-    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
 
 
 def kinds(updates: list[Update]) -> list[str]:

@@ -15,7 +15,6 @@ from ui.records.lanes import SecondLane, lane_names, what_counts
 from ui.records.settings import BY_BUDGET, DYNAMIC, MOST_TOKENS, RunSettings, make_config
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
-from ui.runs.session import Session
 
 NAMES = [item.name for item in fields(SecondLane)]
 
@@ -24,11 +23,6 @@ NGRAM, TYPICAL = SecondLane(method="ngram"), SecondLane(method=None, acceptance=
 
 def settings(**changes):
     return RunSettings.of(**SETTINGS | {"max_new_tokens": 12} | changes)
-
-
-@pytest.fixture(scope="module")
-def session(load):
-    return Session(load)
 
 
 def race(session, second, runs=1, **changes):

@@ -22,11 +22,6 @@ from ui.serving.policy import Policy
 pytestmark = pytest.mark.usefixtures("each_step_by_itself")
 
 
-@pytest.fixture(scope="module")
-def session(load):
-    return Session(load)
-
-
 def decode(session, **changes) -> list[Update]:
     return list(run_decode(session, "abc", SETTINGS | changes, StopFlag()))
 

@@ -25,7 +25,6 @@ from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.runs.session import Session
 from ui.runs.verdict import MAY, MUST, expectation
 
 WRONG = [
@@ -141,11 +140,6 @@ def test_a_link_of_an_earlier_page_is_read_too():
 
 
 # --- Going on after the end of the text: from the page's control and from links to the run and its trace.
-
-
-@pytest.fixture(scope="module")
-def session(load):
-    return Session(load)
 
 
 def test_a_run_goes_on_and_says_so(session, monkeypatch):

@@ -23,7 +23,6 @@ from medusa_core.trees.tree import depths_of
 
 if TYPE_CHECKING:
     from medusa_core.acceptance.sampling import Sampling
-    from medusa_core.drafters import Draft
     from medusa_core.drafters.draft_model.draft import ModelDraft
     from medusa_core.model.kv_cache import TreeCache
     from medusa_core.model.target import Target
@@ -36,9 +35,9 @@ class ModelDrafter:
 
     features = NO_FEATURES
 
-    def __init__(self, target: Target, model: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, draft: ModelDraft, settings: Settings) -> None:
         self._target = target
-        self._model = model
+        self._model = model = draft.model
         self._settings = settings
         self._rows = model.vocab_size
         self._known = min(model.vocab_size, target.vocab_size)  # tokens that both have
@@ -52,11 +51,6 @@ class ModelDrafter:
         depth, branches = settings.draft_depth, settings.draft_top_k
         most = branches + (depth - 1) * branches**2
         self.largest_tree = min(settings.draft_nodes, most) + 1
-
-    @classmethod
-    def build(cls, target: Target, draft: Draft, settings: Settings) -> ModelDrafter:
-        """Needs the small model, as a target of its own."""
-        return cls(target, cast("ModelDraft", draft).model, settings)
 
     @property
     def length(self) -> int:

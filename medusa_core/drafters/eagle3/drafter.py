@@ -28,24 +28,18 @@ _LEAST_SLOTS = 128
 class Eagle3Drafter:
     """Drafts after a text of which it has read all tokens; row t of its cache needs token t + 1 too."""
 
-    def __init__(self, draft: Eagle3Draft, device: torch.device, settings: Settings) -> None:
-        """``device`` is where token ids go."""
+    def __init__(self, target: Target, draft: Eagle3Draft, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
         self.features = Features(draft.layers, all_rows=True)
         self._model, self._network = draft.model, draft.network
         self._rotary = draft.rotary
         self._embedding = draft.embedding
-        self._device = device
+        self._device = target.device
         self._settings = settings
         self._tokens: list[int] = []
         # Kept for all rows: where a text goes on differently, the last row is paired with another token.
         self._fused = draft.embedding.new_empty(0, draft.model.shape.hidden)  # [S, d]
         self._cache = self._network.new_cache()
-
-    @classmethod
-    def build(cls, target: Target, draft: Eagle3Draft, settings: Settings) -> Eagle3Drafter:
-        """A drafter for one run or conversation."""
-        return cls(draft, target.device, settings)
 
     @property
     def length(self) -> int:

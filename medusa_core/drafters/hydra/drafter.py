@@ -17,7 +17,6 @@ import torch
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.hydra import NAME
 from medusa_core.drafters.hydra.draft import HydraDraft
-from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.errors import counted
 from medusa_core.model.features import LAST_HIDDEN, Features
@@ -50,8 +49,9 @@ class _Shape:
 class HydraDrafter:
     """Fills a fixed tree with the heads' guesses, each made from the tokens above it."""
 
-    def __init__(self, heads: HydraHeads, tree: Topology, target: Target) -> None:
+    def __init__(self, target: Target, draft: HydraDraft, settings: TreeSettings) -> None:
         """Raises MedusaError when the tree asks for more than the heads offer."""
+        heads, tree = draft.fast, draft.tree(settings.tree)
         tree.check(heads.count, min(TOP_K, heads.vocabulary))
         self.largest_tree = tree.size
         # The prefix layer reads every row of the text, the heads alone the last one.
@@ -63,11 +63,6 @@ class HydraDrafter:
         self._cache = PrefixCache(target.context)
         self._shapes: dict[int, _Shape] = {}
         self._hidden: torch.Tensor  # hidden state of the last accepted token
-
-    @classmethod
-    def build(cls, target: Target, draft: HydraDraft, settings: TreeSettings) -> HydraDrafter:
-        """Raises MedusaError when the tree asks for more than the heads offer."""
-        return cls(draft.fast, draft.tree(settings.tree), target)
 
     @property
     def cache_bytes(self) -> int:

@@ -41,17 +41,12 @@ class SuffixDrafter:
     features = NO_FEATURES
     cache_bytes = 0
 
-    def __init__(self, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
         self._target = target
         self._settings = settings
         self._tokens: list[int] = []
         self._automaton = SuffixAutomaton()
-
-    @classmethod
-    def build(cls, target: Target, draft: Draft | None, settings: Settings) -> SuffixDrafter:
-        """Needs the target's device and the settings."""
-        return cls(target, settings)
 
     @property
     def length(self) -> int:

@@ -31,7 +31,7 @@ from medusa_core.trees.tree import TOP_K
 class TokenSwiftDrafter:
     """Drafts over the cache of its run (``read_cache``), or over the rows of it that matter most."""
 
-    def __init__(self, draft: TokenSwiftDraft, target: Target, settings: Settings) -> None:
+    def __init__(self, target: Target, draft: TokenSwiftDraft, settings: Settings) -> None:
         """Raises MedusaError when the tree asks for more than the model and its heads offer."""
         tree = draft.tree(settings.tree)
         if max(tree.depths) > draft.depth:
@@ -53,11 +53,6 @@ class TokenSwiftDrafter:
         self._partial = PartialCache(target, settings.draft_budget, settings.draft_sinks)
         self._full: TreeCache | None = None
         self._queries: torch.Tensor  # queries of the last accepted token, [L·H·D]
-
-    @classmethod
-    def build(cls, target: Target, draft: TokenSwiftDraft, settings: Settings) -> TokenSwiftDrafter:
-        """A drafter for one run or conversation."""
-        return cls(draft, target, settings)
 
     @property
     def length(self) -> int:

@@ -141,7 +141,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         measured = measure(config, plan, fitted, read_heldout(folder / HELDOUT), watch)
         if is_embedded(config):
             measured["model"]["base"] = "the embedded model"
-        write_card(make_report(config, plan, fitted, measured, _training(config, plan, folder)), fitted)
+        write_card(make_report(config, plan, fitted, measured, _training(config, folder)), fitted)
 
     stages = {"answers": answer}
     stages |= {name: partial(train_stage, recipe) for name, recipe in recipes.items()}
@@ -197,7 +197,7 @@ def _seeds(config: FitConfig) -> Path | None:
     return Path(config.out) / PROMPTS if config.prompts else None
 
 
-def _training(config: FitConfig, plan: Plan, folder: Path) -> dict:
+def _training(config: FitConfig, folder: Path) -> dict:
     """What was trained and on what, from the runs' own files."""
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
     runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
