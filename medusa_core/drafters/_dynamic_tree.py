@@ -10,20 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import torch
-from torch.nn import functional as F
 
 from medusa_core.drafters._guess_tree import Guesses
-from medusa_core.drafters.eagle3.grow import grow
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
-from medusa_core.trees.tree import depths_of
 
 
 @dataclass(frozen=True)
 class DynamicTree:
-    """At most ``nodes`` nodes below a root, in ``depth`` levels of which each has ``ranks`` guesses."""
+    """At most ``nodes`` nodes below a root, in ``depth`` levels of which each has ``ranks`` guesses.
+
+    Of a level as many nodes go on as a node has guesses, the likeliest ones, as in EAGLE-2.
+    """
 
     nodes: int
     depth: int
@@ -33,28 +34,49 @@ class DynamicTree:
 
     def filled(self, roots: Sequence[int], depths: Sequence[int], guesses: Guesses) -> list[TokenTree]:
         """The trees below ``roots``, no deeper than ``depths``."""
-        found = zip(guesses.tokens.unbind(1), guesses.logp.unbind(1), strict=True)
+        # On the host: a few dozen nodes are found there before a GPU has launched the first of many kernels.
+        tokens, logp = guesses.tokens.transpose(0, 1).tolist(), guesses.logp.transpose(0, 1).tolist()
         return [
-            self._below(root, min(depth, self.depth), *one)
-            for root, depth, one in zip(roots, depths, found, strict=True)
+            self._below(root, min(depth, self.depth), own, own_logp)
+            for root, depth, own, own_logp in zip(roots, depths, tokens, logp, strict=True)
         ]
 
-    def _below(self, root: int, depth: int, tokens: torch.Tensor, logp: torch.Tensor) -> TokenTree:
+    def _below(
+        self, root: int, depth: int, tokens: Sequence[Sequence[int]], logp: Sequence[Sequence[float]]
+    ) -> TokenTree:
         """Of ``tokens`` and their log-probabilities, [levels, ranks]."""
-        if depth < 1:
-            return TokenTree.from_lists([root], [-1], [ROOT], device=self.device)
-        level = iter(logp[1:])  # every node of a level has the same guesses
-        grown = grow(
-            logp[0], lambda ranks, *_: next(level).expand(len(ranks), -1), self.ranks, depth, self.nodes
-        )
-        parents, of_level = [-1, *grown.parents], tokens.tolist()
-        depths = depths_of(parents)
-        places = list(zip(depths[1:], grown.tokens.tolist(), strict=True))
+        found = sorted(self._likeliest(logp[:depth]))  # level by level
+        places = {0: 0} | {number: place for place, (_, number, _, _) in enumerate(found, start=1)}
+        parents = [-1, *(places[parent] for _, _, parent, _ in found)]
+        levels = [(level, rank) for level, _, _, rank in found]
+        own = [0.0, *(logp[level - 1][rank] for level, rank in levels)]
         return TokenTree(
-            tokens=torch.tensor([root, *(of_level[d - 1][rank] for d, rank in places)], device=self.device),
+            tokens=torch.tensor(
+                [root, *(tokens[level - 1][rank] for level, rank in levels)], device=self.device
+            ),
             parents=parents,
-            depths=depths,
-            origins=[ROOT, *(self.origin_of(*place) for place in places)],
+            depths=[0, *(level for level, _ in levels)],
+            origins=[ROOT, *(self.origin_of(level, rank) for level, rank in levels)],
             mask=ancestor_mask(parents).to(self.device),
-            draft_logp=F.pad(grown.logp, (1, 0)),
+            draft_logp=torch.tensor(own, dtype=torch.float32, device=self.device),
         )
+
+    def _likeliest(self, logp: Sequence[Sequence[float]]) -> list[tuple[int, int, int, int]]:
+        """Level, number, parent's number and rank of each node; 0 is the root's number.
+
+        A node is at most as likely as its parent and as the guess before it, so the likeliest one that is not
+        there yet is a first guess below a node that is, or the next guess beside one.
+        """
+        found: list[tuple[int, int, int, int]] = []
+        going_on = [0] * (len(logp) + 1)
+        waiting = [(-logp[0][0], 0, 0, 1)] if logp else []  # −Σ log-probability, parent, rank and level
+        while waiting and len(found) < self.nodes:
+            less, parent, rank, level = heappop(waiting)
+            guesses, number = logp[level - 1], len(found) + 1
+            found.append((level, number, parent, rank))
+            if rank + 1 < self.ranks:
+                heappush(waiting, (less + guesses[rank] - guesses[rank + 1], parent, rank + 1, level))
+            if level < len(logp) and going_on[level] < self.ranks:
+                going_on[level] += 1
+                heappush(waiting, (less - logp[level][0], number, 0, level + 1))
+        return found
