@@ -41,7 +41,7 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     page.locator("#decode-run").click()
     page.wait_for_function("/总共 .* 秒/.test(document.querySelector('#decode-status').innerText)")
     assert re.search(r"\d+ 个 token，\d+ 步，平均每步", page.locator("#decode-status").inner_text())
-    assert page.locator("[data-role=summary]").first.inner_text().startswith("已完成：用 ◀")
+    assert page.locator("[data-role=summary]").first.inner_text().startswith("已完成：◀")
     why = page.locator("#decode-view [data-role=why]")
     assert re.search("是根。它由基座模型|模型给它的概率 p = ", why.inner_text())
     page.locator("#decode-view .mdv-phase[data-phase=verify]").click()

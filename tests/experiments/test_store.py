@@ -125,7 +125,7 @@ def test_this_machine_s_own_kind_is_shown_unless_its_engine_is_older(tmp_path, m
         store.keep(renewed("table2", 3), tmp_path)
         store.keep(renewed("figure3", engine, **own), tmp_path)
         stated = store.shown(tmp_path)
-        assert (stated.slug, stated.date) == (slug, "2026-12-01")
+        assert stated.slug == slug
         assert store.kind_of(store.record("figure3", folder=tmp_path).machine) == slug
         # What the own kind lacks is the default one's.
         assert store.kind_of(store.record("table2", folder=tmp_path).machine) == store.DEFAULT_KIND
