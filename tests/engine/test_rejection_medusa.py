@@ -20,9 +20,8 @@ from medusa_core.drafters import make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.text.stopping import Stopper
-from medusa_core.trees.tree import load_tree
 
-TREES = ("cartesian-3x2", "cartesian-2x2x1", "cartesian-5", "cartesian-1x4")
+TREES = ("cartesian-3x2", "cartesian-2x2x1", "cartesian-5", "cartesian-1x4", "dynamic-7")
 HEADS = 3
 
 
@@ -51,9 +50,8 @@ def counts(tree, runs, rule_class=rejection.RejectionRule):
     last = torch.randn(HEADS, V, 2 * V, generator=generator)
     heads = MedusaHeads(torch.zeros(HEADS, 1, 2 * V, 2 * V), torch.zeros(HEADS, 1, 2 * V), last)
     drafts, found, accepted = {"medusa": MedusaDraft(heads)}, torch.zeros(V, V, V), 0
-    topology = load_tree(tree)
     for seed in range(runs):
-        config = GenerationConfig.of(method="medusa", temperature=TEMPERATURE, seed=seed, tree=topology)
+        config = GenerationConfig.of(method="medusa", temperature=TEMPERATURE, seed=seed, tree=tree)
         rule = rule_class(TEMPERATURE, NoSettings(), torch.Generator().manual_seed(seed))
         stopper = Stopper(frozenset(), (), NEW, decode=str)
         drafter = make_drafter(target, drafts, config)
@@ -65,8 +63,9 @@ def counts(tree, runs, rule_class=rejection.RejectionRule):
     return found.numpy(), accepted
 
 
-def test_three_tokens_have_the_models_own_distribution():
-    counted, accepted = counts(TREES[0], RUNS)
+@pytest.mark.parametrize("tree", [TREES[0], TREES[-1]])
+def test_three_tokens_have_the_models_own_distribution(tree):
+    counted, accepted = counts(tree, RUNS)
     assert p_value(counted, wanted(), 30) > LEAST_P
     assert accepted > RUNS / 5
 
