@@ -173,7 +173,7 @@ def expectation(model: str, device: str, figures: Figures | None, bits: int = BI
         }
         for one in found
     ]
-    before, after = words_before(shape, on, bits), words_after((), found)
+    before, after = words_before(shape, on, bits), words_after((), found, figures)
     return asked | {
         "model": shape.name,
         "device": on.title,

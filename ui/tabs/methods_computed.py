@@ -28,6 +28,8 @@ CAPTION = (
 )
 COUNTED = "How a draft is counted"
 BITS = 8 * NUMBER_BYTES  # bits per weight by default
+OF_TREES = "Of the measured trees of the heads the one that pays most here has {0} nodes."
+ONE_TREE = "The heads were measured with a tree of {0} nodes alone: here a larger one may pay more."
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     )  # fmt: skip
 
 
-def words_after(speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod]) -> str:
+def words_after(
+    speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod], figures: Figures | None
+) -> str:
     """What the figures do not say."""
     known = {one.speed.name for one in found}
     left_out = [speed.title for speed in speeds if speed.name not in known]
@@ -105,9 +109,7 @@ def words_after(speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod]) 
         Words(
             "The tokens per step are the measured ones: drafters trained for this model would keep others."
         ),
-        Words("Of the measured trees of the heads the one that pays most here has {0} nodes.", heads)
-        if heads
-        else "",
+        Words(OF_TREES if figures and _by_size(figures) else ONE_TREE, heads) if heads else "",
         Words("Left out, since it is not known what they cost: {0}.", ", ".join(left_out))
         if left_out
         else "",
