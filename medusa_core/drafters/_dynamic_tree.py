@@ -37,14 +37,19 @@ class DynamicTree:
         # On the host: a few dozen nodes are found there before a GPU has launched the first of many kernels.
         tokens, logp = guesses.tokens.transpose(0, 1).tolist(), guesses.logp.transpose(0, 1).tolist()
         return [
-            self._below(root, min(depth, self.depth), own, own_logp)
+            self._below(root, min(depth, self.depth), own, own_logp, guesses.logp.device)
             for root, depth, own, own_logp in zip(roots, depths, tokens, logp, strict=True)
         ]
 
     def _below(
-        self, root: int, depth: int, tokens: Sequence[Sequence[int]], logp: Sequence[Sequence[float]]
+        self,
+        root: int,
+        depth: int,
+        tokens: Sequence[Sequence[int]],
+        logp: Sequence[Sequence[float]],
+        device: torch.device,
     ) -> TokenTree:
-        """Of ``tokens`` and their log-probabilities, [levels, ranks]."""
+        """Of ``tokens`` and their log-probabilities, [levels, ranks]; ``device`` is that of the latter."""
         found = sorted(self._likeliest(logp[:depth]))  # level by level
         places = {0: 0} | {number: place for place, (_, number, _, _) in enumerate(found, start=1)}
         parents = [-1, *(places[parent] for _, _, parent, _ in found)]
@@ -58,7 +63,7 @@ class DynamicTree:
             depths=[0, *(level for level, _ in levels)],
             origins=[ROOT, *(self.origin_of(level, rank) for level, rank in levels)],
             mask=ancestor_mask(parents).to(self.device),
-            draft_logp=torch.tensor(own, dtype=torch.float32, device=self.device),
+            draft_logp=torch.tensor(own, dtype=torch.float32, device=device),
         )
 
     def _likeliest(self, logp: Sequence[Sequence[float]]) -> list[tuple[int, int, int, int]]:
