@@ -50,7 +50,7 @@ function shapesOf({ trace, step }, phase) {
   const size = (letter, value) => (isKnown(value) ? `${letter} = ${value.toLocaleString("en")}` : letter);
   const [n, l, a] = [size("N", step.nodes.length), size("L", step.cache_length), size("A", step.path.length)];
   const [d, v] = [size("d", hidden), size("V", vocabulary)];
-  const heads = headsOf(step);
+  const heads = headsOf(step, trace);
   const shapes = {
     propose: heads ? [[say`hidden state`, `[1, ${d}]`], [say`heads’ logits`, `[K = ${heads}, ${v}]`]] : [[say`tokens drafted`, `[N − 1 = ${step.nodes.length - 1}]`]],
     layout: [[say`tokens`, `[1, ${n}]`], [say`positions`, `[1, ${n}]`]],
@@ -64,8 +64,18 @@ function shapesOf({ trace, step }, phase) {
   return shapes[phase];
 }
 
-// How many heads were asked, 0 for a drafter without heads.
-const headsOf = (step) => Math.max(0, ...step.nodes.map((node) => node.origin.head ?? 0));
+// How many heads were asked, 0 for a drafter without heads: for a dynamic tree all there are, also those without a node.
+function headsOf(step, trace) {
+  const seen = Math.max(0, ...step.nodes.map((node) => node.origin.head ?? 0));
+  const [, all] = (seen && trace && dynamicNodes(trace) && /(\d+) Medusa heads/.exec(trace.model.name)) || [];
+  return all ? Number(all) : seen;
+}
+
+// The nodes of a dynamic tree, which has another shape in each step; 0 for other trees.
+function dynamicNodes({ config }) {
+  const [, nodes] = /^dynamic-([1-9]\d{0,2})$/.exec(((config.drafter || {}).settings || {}).tree) || [];
+  return Number(nodes || 0);
+}
 
 // Whether the heads read the tokens drafted before their guesses, so that these differ from path to path.
 const isSequential = (step) => step.nodes.some((node) => methodOf(node.origin.by).sequential);
@@ -91,8 +101,8 @@ const PHASE_WORDS = {
   },
 };
 
-function proposeWords({ step, steps, index }) {
-  const heads = headsOf(step);
+function proposeWords({ step, steps, index, trace }) {
+  const heads = headsOf(step, trace);
   if (!heads) {
     const { by } = (step.nodes[1] || step.nodes[0]).origin;
     const proposed = say`The drafter “${say(methodOf(by).title)}” proposes ${plural(step.nodes.length - 1, "token")} after the root ${quoted(step.nodes[0])}.`;
@@ -103,7 +113,8 @@ function proposeWords({ step, steps, index }) {
   if (isSequential(step)) {
     return say`The hidden state of the last kept token, ${last}, goes into head 1 together with the root ${quoted(step.nodes[0])}, the base model’s own next token. Of ${plural(heads, "head")}, head k then reads the tokens drafted before it on each path too, so its guesses differ from path to path. q is the head’s own probability on that path.`;
   }
-  return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.`;
+  const chosen = dynamicNodes(trace) ? " " + say`The tree is dynamic: of all combinations of their guesses the likeliest become nodes, by the product of q along the path, so that each step has a tree of another shape.` : "";
+  return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.` + chosen;
 }
 
 function judgeWords({ step, ruling, config, hypothetical, verdict }) {

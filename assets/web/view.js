@@ -217,9 +217,8 @@ function drawBadges(box, { state, trace }) {
   if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
-  const tree = String(((trace.config.drafter || {}).settings || {}).tree);
-  if (tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
-  if (tree.startsWith("dynamic-")) words.push(["", say`dynamic tree of ${tree.slice("dynamic-".length)} nodes`]);
+  if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
+  if (dynamicNodes(trace)) words.push(["", config.method === "medusa" ? say`dynamic tree of ${dynamicNodes(trace)} nodes` : say`dynamic tree of ${dynamicNodes(trace)} nodes, and copies`]);
   if (config.acceptance) words.push(["", ruleName(config)]);
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
   for (const each of truncationOf(config)) words.push(["", each]);

@@ -5,17 +5,19 @@ The leading underscore keeps this module out of the list of drafters.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
 from medusa_core.config import setting
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, shortened
 from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import MAX_NODES, Topology, load_tree
 
 AUTO, DEFAULT = "auto", "default"  # the fastest on this machine, and the one shipped with the heads
 DYNAMIC = "dynamic-"  # followed by the number of nodes, the root included
+_LONGEST_NAME = 40
 _FALLBACK_NODES = 15  # drafted nodes of the default tree of heads that bring none
 
 
@@ -49,11 +51,13 @@ def named_tree(
         kinds = "a name, a .json file or Topology.from_choices([(0,), (0, 0)])"
         raise MedusaError(f"tree is {name!r:.40} ({type(name).__name__}): give {kinds}")
     if is_dynamic(name):
-        raise MedusaError("Medusa's heads alone grow dynamic trees: take them as the method, or another tree")
+        raise MedusaError(
+            "only Medusa's heads fill dynamic trees: leave Hydra's and TokenSwift's out, or name another tree"
+        )
     if name == AUTO and fastest is not None:
         return fastest
     if name not in (AUTO, DEFAULT):
-        return load_tree(name, besides=(AUTO, DEFAULT))
+        return load_tree(name, besides=(AUTO, DEFAULT, f"{DYNAMIC}16"))
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
 
 
@@ -65,9 +69,11 @@ def is_dynamic(tree: object) -> TypeGuard[str]:
 def dynamic_nodes(name: str) -> int:
     """The nodes of a dynamic tree, the root included. Raises MedusaError for a name without such a number."""
     number = name.removeprefix(DYNAMIC)
-    if not (number.isascii() and number.isdigit() and 2 <= int(number[:5]) <= MAX_NODES):
-        raise MedusaError(f"no tree is called {name!r:.30}: write {DYNAMIC}2 to {DYNAMIC}{MAX_NODES}")
-    return int(number)
+    nodes = int(number) if re.fullmatch(r"[1-9]\d{0,2}", number, re.ASCII) else 0
+    if not 2 <= nodes <= MAX_NODES:
+        called = repr(shortened(name, _LONGEST_NAME))
+        raise MedusaError(f"no tree is called {called}: write {DYNAMIC}2 to {DYNAMIC}{MAX_NODES}")
+    return nodes
 
 
 def budget_tree(nodes: int, heads: int, accuracies: Sequence[Sequence[float]] | None) -> Topology:

@@ -306,6 +306,10 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
             "update this program, or record the run again"
         )
     try:
+        json.dumps(trace, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise MedusaError(f"{name} has half a character in a text: record the run again") from error
+    try:
         if trace is not None and type(stated) is int and stated in _UPGRADES:
             version = stated
             return RunTrace.model_validate(_UPGRADES[version](trace))

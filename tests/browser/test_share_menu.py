@@ -115,6 +115,20 @@ def test_every_prompt_comes_out_of_the_shell_and_of_python_as_it_went_in(page, t
     assert [file.name for file in tmp_path.iterdir()] == ["medusa-tree.json"]  # nothing else was run
 
 
+def test_a_dynamic_tree_is_made_again_and_its_link_has_its_nodes(page):
+    config = TRACE["config"] | {
+        "tree": None,
+        "drafter": {"name": "medusa", "settings": {"tree": "dynamic-24"}},
+    }
+    [[python, command]] = page.evaluate(TEXTS, [TRACE | {"config": config}, ["hello"]])
+    assert 'tree="dynamic-24"' in python
+    assert "--tree=dynamic-24" in command
+    made = {"prompt": "hello", "method": "medusa", "copies": False, "tree": "dynamic", "budget": 24}
+    parts = page.evaluate("(made) => linkParts({ run: 'mine', index: 0, made }, { method: 'medusa' })", made)
+    carried = read_link(json.dumps({"link": {name: str(value) for name, value in parts.items()}}), ())
+    assert made.items() <= carried.settings.items()
+
+
 def test_names_and_values_of_a_forged_trace_stay_words(page, tmp_path):
     forged = json.loads(json.dumps(TRACE))
     forged["model"] |= {"base": "x; touch y", "heads": "$(touch y)"}

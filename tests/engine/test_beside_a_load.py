@@ -76,7 +76,7 @@ def test_losses_are_what_they_are_alone(a_load):
     assert all(torch.equal(mine, usual) for mine, usual in zip(beside, alone, strict=True))
 
 
-def test_a_process_that_is_forked_meanwhile_can_load():
+def test_a_process_that_is_forked_meanwhile_finds_no_lock():
     begun = threading.Event()
 
     def load():

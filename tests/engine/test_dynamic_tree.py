@@ -91,7 +91,17 @@ def test_it_stays_within_the_context(engine):
 
 
 @pytest.mark.parametrize(
-    "name", ["dynamic-", "dynamic-1", "dynamic-257", "dynamic-x", "dynamic-²", "dynamic--4"]
+    "name",
+    [
+        "dynamic-",
+        "dynamic-1",
+        "dynamic-257",
+        "dynamic-x",
+        "dynamic-²",
+        "dynamic--4",
+        "dynamic-00016",
+        "dynamic-" + 5000 * "9",
+    ],
 )
 def test_a_name_without_a_number_of_nodes_is_refused(engine, name):
     with pytest.raises(MedusaError, match=r"no tree is called 'dynamic-.*write dynamic-2 to dynamic-256"):

@@ -140,7 +140,7 @@ def test_minutes_too_few_for_a_look_are_refused_with_those_that_do(job):
     ticks = itertools.count(step=1.0)  # a second between any two looks at the clock
     brief = replace(job, stages=job.stages[:1], steps=0, seconds=0.6)
     with pytest.raises(
-        MedusaError, match=r"0\.01 minutes are too short: a training step .* give it \d+(\.5)? minutes"
+        MedusaError, match=r"0\.01 min is too short: a training step .* give it \d+(\.5)? min"
     ):
         list(run_job(brief, clock=lambda: next(ticks)))
 

@@ -68,6 +68,7 @@ def empty() -> str:
         (first_version(steps=[{"nodes": [3]}]), "not the records they should be"),
         (first_version(config="x"), "no trace of version 1"),
         ("\ud800", "the file is no trace"),
+        (json.dumps(make_trace(2) | {"temperatures": ["\ud800"]}), "half a character"),
         ("[" * 200_000, "the file is no trace"),
         (" " * (MOST_TRACE_BYTES + 1), "6.0 MB, a trace may have 6"),
         (wide(MOST_STEP_NODES), "has 1025 nodes, the page draws 1024"),

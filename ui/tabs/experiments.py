@@ -66,7 +66,8 @@ SECTIONS = {  # name in the menu, and what it shows
     "eagle3-table1": (
         "Without loss, at two temperatures (EAGLE-3, table 1)",
         "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
-        "temperature 1 the model itself is less sure, so fewer guesses pass.",
+        "temperature 1 the model itself is less sure, so fewer guesses pass. A dynamic tree holds in each "
+        "step the nodes that Medusa's heads find likeliest; the others of heads keep one shape.",
     ),
     "eagle3-training": (
         "How EAGLE-3 is trained (figures 1 and 7, table 2)",

@@ -2,7 +2,7 @@
 // trace from elsewhere may hold anything.
 
 const NAME = /^[a-z][a-z0-9_]*$/; // a setting's name: a keyword of Python, and a flag with hyphens
-const TREE_NAME = /^(cartesian-\d+(x\d+)*|[a-z][a-z0-9_]*)$/;
+const TREE_NAME = /^(cartesian-\d+(x\d+)*|dynamic-\d+|[a-z][a-z0-9_]*)$/;
 const NO_NAMES = ["auto", "default", "given"]; // of trees: what they stand for differs from machine to machine
 const TREE_FILE = "medusa-tree.json";
 // Characters that change how the text around them is shown, or are not shown at all.

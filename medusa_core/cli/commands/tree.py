@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.drafters._head_trees import DYNAMIC, dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa import AUTO, DEFAULT, medusa_draft
 from medusa_core.errors import MedusaError, counted
 from medusa_core.library_messages import importing
@@ -112,6 +113,9 @@ def run_show(args: argparse.Namespace) -> None:
     """Print the tree. Raises MedusaError for an unknown name or a faulty file."""
     # The heads are loaded for their own trees, which takes torch.
     of_heads = (AUTO, DEFAULT)
+    if is_dynamic(args.tree):
+        name = f"{DYNAMIC}{dynamic_nodes(args.tree)}"
+        raise MedusaError(f"{name} is another tree in each step: generate --tree {name} --trace FILE.json")
     tree = tree_of_heads(args.tree) if args.tree in of_heads else load_tree(args.tree, besides=of_heads)
     print(json.dumps(tree_record(tree)) if args.json else drawing(tree))
 

@@ -151,8 +151,8 @@ def _require_time(job: Job, left: float, step: float) -> None:
         timing = max(0.0, job.seconds * (1 - writing) - left)
         least = math.ceil((timing + needed) / (1 - writing) / 30) / 2
         raise MedusaError(
-            f"{job.seconds / 60:g} minutes are too short: a training step takes {step:.2g} s here, and "
-            f"held-out text tells nothing before {_LEAST_STEPS} of them: give it {least:g} minutes or more"
+            f"{job.seconds / 60:g} min is too short: a training step takes {step:.2g} s here, and "
+            f"held-out text tells nothing before {_LEAST_STEPS} of them: give it {least:g} min or more"
         )
 
 
