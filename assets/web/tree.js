@@ -3,7 +3,7 @@
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
 // A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, and
-// where wide ones would be smaller than `legible`.
+// where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger.
 const WHOLE = { least: 0.5, slim: 560, legible: 0.72 };
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
@@ -28,7 +28,7 @@ function makeTree(store, whole = false) {
   let shown = "";
   let latest = null;
   const room = widthKept(box, () => {
-    if (zoom.plan && latest.step && isSlim(latest) !== Boolean(zoom.plan.style.slim)) rebuild(latest);
+    if (zoom.plan && latest.step && planOf(latest).style !== zoom.plan.style) rebuild(latest);
     settle();
   });
   const rootSeen = new IntersectionObserver(([entry]) => { away.hidden = entry.intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
@@ -54,9 +54,15 @@ function makeTree(store, whole = false) {
     return whole && room.width > 0 && room.width < Math.max(WHOLE.slim, WHOLE.legible * columns * (AIRY.width + AIRY.gap));
   };
 
-  function rebuild(scene) {
+  const isFilled = () => getComputedStyle(box).flexGrow !== "0"; // the page gives the box its height
+
+  function planOf(scene) {
     scene.rows = rowsOf(scene);
-    const plan = planTree(scene, isSlim(scene));
+    return planTree(scene, isSlim(scene), whole && room.width > 0 && isFilled() ? { width: room.width - 4, height: box.clientHeight - 44 } : null);
+  }
+
+  function rebuild(scene) {
+    const plan = planOf(scene);
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
     // A phase is played by what is made anew.
@@ -120,7 +126,7 @@ function makeTree(store, whole = false) {
   function settle() {
     const { plan } = zoom;
     if (!plan || !room.width) return;
-    const filled = getComputedStyle(box).flexGrow !== "0"; // the page gives it its height
+    const filled = isFilled();
     const tallest = filled ? box.clientHeight - 4 : Math.max(TALLEST, window.innerHeight * 0.55);
     const wide = (room.width - 4) / (whole ? plan.width : plan.roomy);
     const least = whole ? WHOLE.least : plan.style.least;
@@ -166,8 +172,8 @@ function makeTree(store, whole = false) {
 
 // Coordinates of everything drawn. The bonus token hangs behind the path's end, on a row of its own if that node has
 // children.
-// `slim`: for a narrow box.
-function planTree(scene, slim = false) {
+// `slim`: for a narrow box. `room` is that of a whole tree.
+function planTree(scene, slim = false, room = null) {
   const { step, recorded, verdict } = scene;
   const { shown, folds } = foldTree(scene);
   const rowOf = folds.length ? foldedRows({ shown, folds }, recorded.parents) : new Map(scene.rows.map((row, i) => [i, row]));
@@ -175,12 +181,14 @@ function planTree(scene, slim = false) {
   const end = verdict.path[verdict.path.length - 1];
   const sameEnd = recorded.path[recorded.path.length - 1] === end;
   const bonus = step.bonus && sameEnd ? { depth: depths[end] + 1, row: rowOf.get(end) } : null;
+  const lines = Math.max(...rowOf.values()) + 1; // before the bonus may add one: as many in each step of trees of one shape
   const below = [...shown.filter((i) => i !== end && lineage(recorded.parents, i).includes(end)), ...folds.flatMap((fold, k) => (fold.parent === end ? ["fold" + k] : []))];
   if (bonus && below.length) {
     bonus.row = Math.max(...below.map((item) => rowOf.get(item))) + 1;
     for (const [item, row] of rowOf) if (row > bonus.row - 1) rowOf.set(item, row + 1);
   }
-  const style = slim ? SLIM : Math.max(...rowOf.values()) + 1 >= DENSE_FROM ? DENSE : AIRY;
+  const dense = Math.max(...rowOf.values()) + 1 >= DENSE_FROM || (room && isDense(Math.max(...depths) + 2, lines, room));
+  const style = slim ? SLIM : dense ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
   const last = Math.max(...depths, bonus ? bonus.depth : 0);
   const x = (depth) => (style.slim ? 5 : 8) + depth * (style.width + style.gap);
@@ -188,6 +196,12 @@ function planTree(scene, slim = false) {
   const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth, slim));
   return { shown, folds, rowOf, depths, rows, style, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
     width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
+}
+
+// Whether chips of one line are drawn larger in the room that there is.
+function isDense(columns, lines, { width, height }) {
+  const scale = (style) => Math.min(width / (columns * (style.width + style.gap)), height / (lines * style.pitch));
+  return scale(AIRY) < WHOLE.legible && scale(DENSE) * DENSE.token > scale(AIRY) * AIRY.token;
 }
 
 function columnName(nodes, depth, slim) {
