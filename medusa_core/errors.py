@@ -15,7 +15,7 @@ from collections.abc import Iterable
 LONGEST_LINE = 266  # characters; with what a front sets around it, a message stays within 300
 _LONGEST_REASON = 120  # characters of what a library says: some name every tensor of a model
 _ALIKE = 0.7  # from 0 to 1: how like a known name a misspelt one is
-_LONGEST_LIST = 232  # characters of names in a fix
+_LONGEST_LIST = 240  # characters of names in a fix
 _SEE_HELP = "`generate --help` names all there are"
 _SHORT_WORD = 40  # characters that a word keeps in a line that is too long: only a name or a path has more
 _CUT = " … "
