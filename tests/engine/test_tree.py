@@ -202,9 +202,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_unknown_name_lists_what_there_is(name):
     with pytest.raises(MedusaError, match=r"no tree is called .* use one of mc_sim_7b_63"):
         load_tree(name)
-    with pytest.raises(
-        MedusaError, match=r"no tree is called .* auto, default, dynamic-16, mc_sim_7b_63"
-    ):
+    with pytest.raises(MedusaError, match=r"no tree is called .* auto, default, dynamic-16, mc_sim_7b_63"):
         named_tree(name, 2, None)
 
 
