@@ -113,7 +113,7 @@ function proposeWords({ step, steps, index, trace }) {
   if (isSequential(step)) {
     return say`The hidden state of the last kept token, ${last}, goes into head 1 together with the root ${quoted(step.nodes[0])}, the base model’s own next token. Of ${plural(heads, "head")}, head k then reads the tokens drafted before it on each path too, so its guesses differ from path to path. q is the head’s own probability on that path.`;
   }
-  const chosen = dynamicNodes(trace) ? " " + say`The tree is dynamic: of all combinations of their guesses the likeliest become nodes, by the product of q along the path, so that each step has a tree of another shape.` : "";
+  const chosen = dynamicNodes(trace) ? " " + say`The tree is dynamic: its nodes are the guesses whose q, multiplied along the path, is largest.` : "";
   return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.` + chosen;
 }
 
