@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from itertools import combinations
 
@@ -175,6 +176,10 @@ def test_a_name_without_room_at_its_point_stands_farther_off_on_a_line():
     assert not places[0].led
     assert sum(place is not None and place.led for place in places) > 4
     assert name_places(crowd[:1], ["a name of far too many letters" * 9], (800, 330)) == [None]
+    # Eleven in a corner, as close together as measurements of a few tokens may be.
+    draw = random.Random(3)
+    corner = [(60 + 150 * draw.random(), 70 + 40 * draw.random()) for _ in range(11)]
+    assert None not in name_places(corner, ["Multi-token prediction"] * 11, (800, 330))
 
 
 def test_every_method_that_was_measured_has_its_name_in_the_picture():

@@ -13,7 +13,7 @@ from typing import NamedTuple
 LETTER, LINE_HEIGHT = 6.5, 18  # width and height of a letter
 POINT = 13  # its width and height
 GAP = 9  # between the middle of a point and the nearer edge of its name
-FARTHER = (0, 22, 44, 66)  # by so much the name stands off, in the order in which it is tried
+FARTHER = tuple(range(0, 200, 22))  # by so much the name stands off, in the order in which it is tried
 LINE_PARTS = 12
 SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
@@ -50,6 +50,7 @@ def name_places(
 ) -> list[NamePlace | None]:
     """A place for each name, the first names first; None where even far from its point there is no room.
 
+    Where only its line would cross another name, it does.
     ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
     """
     dots = [_Box.around(x, y, POINT, POINT) for x, y in points]
@@ -57,16 +58,20 @@ def name_places(
     found: list[NamePlace | None] = []
     for (x, y), name in zip(points, names, strict=True):
         width = LETTER * len(name)
+        chosen: NamePlace | None = None
+        own: list[_Box] = []
         for place in _places(width):
             box = _Box.around(x + place.right, y + place.up, width, LINE_HEIGHT)
+            if not box.within(*size) or any(box.meets(other) for other in (*dots, *taken)):
+                continue
             line = [_Box.around(*at, 1, 1) for at in _along(x, y, place)]
-            free = box.within(*size) and not any(box.meets(other) for other in (*dots, *taken))
-            if free and not any(bit.meets(other) for bit in line for other in taken):
-                taken += [box, *line]
-                found.append(place)
+            crosses = any(bit.meets(other) for bit in line for other in taken)
+            if chosen is None or not crosses:
+                chosen, own = place, [box, *line]
+            if not crosses:
                 break
-        else:
-            found.append(None)
+        taken += own
+        found.append(chosen)
     return found
 
 
