@@ -98,7 +98,7 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
 
     ``most`` are the new tokens that the page allows for such a run.
     """
-    tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # `runs.decode.ready` makes those two
+    tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # `ready` makes those two
     if tree == DYNAMIC:
         tree = f"{DYNAMIC}-{int(settings.budget)}"
     elif tree not in (AUTO, DEFAULT, *published_trees()):
