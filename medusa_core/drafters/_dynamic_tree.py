@@ -11,12 +11,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import NamedTuple
 
 import torch
 
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+
+
+class _Node(NamedTuple):
+    """In this order nodes stand level by level, each level from its likeliest node on."""
+
+    level: int
+    number: int  # in the order of how likely the nodes are; 0 is the root
+    parent: int  # number
+    rank: int
 
 
 @dataclass(frozen=True)
@@ -50,35 +60,34 @@ class DynamicTree:
         device: torch.device,
     ) -> TokenTree:
         """Of ``tokens`` and their log-probabilities, [levels, ranks]; ``device`` is that of the latter."""
-        found = sorted(self._likeliest(logp[:depth]))  # level by level
-        places = {0: 0} | {number: place for place, (_, number, _, _) in enumerate(found, start=1)}
-        parents = [-1, *(places[parent] for _, _, parent, _ in found)]
-        levels = [(level, rank) for level, _, _, rank in found]
-        own = [0.0, *(logp[level - 1][rank] for level, rank in levels)]
+        found = sorted(self._likeliest(logp[:depth]))
+        places = {0: 0} | {node.number: place for place, node in enumerate(found, start=1)}
+        parents = [-1, *(places[node.parent] for node in found)]
+        own = [0.0, *(logp[node.level - 1][node.rank] for node in found)]
         return TokenTree(
             tokens=torch.tensor(
-                [root, *(tokens[level - 1][rank] for level, rank in levels)], device=self.device
+                [root, *(tokens[node.level - 1][node.rank] for node in found)], device=self.device
             ),
             parents=parents,
-            depths=[0, *(level for level, _ in levels)],
-            origins=[ROOT, *(self.origin_of(level, rank) for level, rank in levels)],
+            depths=[0, *(node.level for node in found)],
+            origins=[ROOT, *(self.origin_of(node.level, node.rank) for node in found)],
             mask=ancestor_mask(parents).to(self.device),
             draft_logp=torch.tensor(own, dtype=torch.float32, device=device),
         )
 
-    def _likeliest(self, logp: Sequence[Sequence[float]]) -> list[tuple[int, int, int, int]]:
-        """Level, number, parent's number and rank of each node; 0 is the root's number.
+    def _likeliest(self, logp: Sequence[Sequence[float]]) -> list[_Node]:
+        """The nodes below the root, the likeliest first.
 
         A node is at most as likely as its parent and as the guess before it, so the likeliest one that is not
         there yet is a first guess below a node that is, or the next guess beside one.
         """
-        found: list[tuple[int, int, int, int]] = []
+        found: list[_Node] = []
         going_on = [0] * (len(logp) + 1)
         waiting = [(-logp[0][0], 0, 0, 1)] if logp else []  # −Σ log-probability, parent, rank and level
         while waiting and len(found) < self.nodes:
             less, parent, rank, level = heappop(waiting)
             guesses, number = logp[level - 1], len(found) + 1
-            found.append((level, number, parent, rank))
+            found.append(_Node(level, number, parent, rank))
             if rank + 1 < self.ranks:
                 heappush(waiting, (less + guesses[rank] - guesses[rank + 1], parent, rank + 1, level))
             if level < len(logp) and going_on[level] < self.ranks:
