@@ -17,6 +17,7 @@ from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.bare_llama import BareModel
 from medusa_core.model.captured_forward import capture_model, recorded_on_cuda
+from medusa_core.model.compiled_parts import can_compile
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
 from medusa_core.model.loaded_model import branch_alone, distance, rounding, tried_tree
 from medusa_core.model.quantization import own_packing
@@ -45,7 +46,7 @@ def choose_forward(
     if target.output_device.type == "cuda":
         target.choice = ForwardChoice(why="" if capture else _NOT_CAPTURED)
         if capture:
-            capture_model(target, recorded_on_cuda)
+            capture_model(target, recorded_on_cuda, compiles=can_compile())
         return target.choice
     try:
         if isinstance(library, Library):

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -21,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import Cache
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.model.compiled_parts import compiled_parts
 from medusa_core.model.features import LAST_HIDDEN, Features
 from medusa_core.model.forward import Forward, Outputs, Part, Rows
 from medusa_core.model.kv_cache import Place, TreeCache, TreeLayer, padded_rows
@@ -36,7 +39,11 @@ _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
 _MOST_IDLE = 2  # memories kept for later runs
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 
+# Before it records torch waits for the whole device, and that breaks off what another thread records.
+_ONE_RECORDING_AT_A_TIME = Lock()
+
 Result = TypeVar("Result")
+Parts = Callable[[Any], AbstractContextManager[None]]
 
 
 class Record(Protocol):
@@ -48,16 +55,17 @@ class Record(Protocol):
 
 def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
     """Record the work once as a graph of the current device; a call replays it."""
-    beside = torch.cuda.Stream()
-    beside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(beside):
-        for _ in range(_WARM_UPS):
-            work()
-    torch.cuda.current_stream().wait_stream(beside)
-    graph = torch.cuda.CUDAGraph()
-    # Runs in other threads may allocate meanwhile.
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = work()
+    with _ONE_RECORDING_AT_A_TIME:
+        beside = torch.cuda.Stream()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            for _ in range(_WARM_UPS):
+                work()
+        torch.cuda.current_stream().wait_stream(beside)
+        graph = torch.cuda.CUDAGraph()
+        # Runs in other threads may allocate meanwhile.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            results = work()
 
     def replay() -> Result:
         graph.replay()
@@ -214,9 +222,15 @@ class CapturedForward(TransformersForward):
 
 _SLOTS = 32
 _START = (3, 5, 7)
-_PARENTS = (-1, 0, 0, 2)
-_PATHS = ([0, 2, 3], [0], [0, 1])  # accepted paths of consecutive trees
+_TREES = (  # consecutive ones, with the path that is accepted of each; a single row is compiled by itself
+    ((-1, 0, 0, 2), (0, 2, 3)),
+    ((-1, 0, 0, 2), (0,)),
+    ((-1, 0, 0, 2), (0, 1)),
+    ((-1,), (0,)),
+)
 
+
+_FAILURES = RuntimeError, TypeError, ValueError, LookupError, AttributeError, OSError
 
 _READS = {
     "_local_scalar_dense": "reads a number on the host",
@@ -245,22 +259,35 @@ class NoHostReads(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-class NotCapturedError(Exception):
+class NotCapturedError(RuntimeError):
     """Why a model's forward runs as it is."""
 
 
-def capture_model(target: Target, record: Record) -> None:
-    """Give ``target`` its forward as recordings, or say in ``target.choice`` why it has none."""
-    try:
-        with torch.inference_mode():
-            target.forward = _tried(target, _checked(record))
-    except (NotCapturedError, RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-        if is_out_of_memory(error):
-            raise
-        reasons = [target.choice.why, f"not captured: {reason_of(error)}"]
-        target.choice = replace(target.choice, why="; ".join(filter(None, reasons)))
-    else:
-        target.choice = replace(target.choice, captured=True)
+def capture_model(target: Target, record: Record, *, compiles: bool = False) -> None:
+    """Give ``target`` its forward as recordings, or say in ``target.choice`` why it has none.
+
+    With ``compiles`` torch compiles parts of the model where it can.
+    """
+    record, before = _checked(record), target.choice.why
+    attempts: list[Parts] = [compiled_parts, nullcontext] if compiles else [nullcontext]
+    reasons: list[str] = []
+    for parts in attempts:
+        try:
+            with torch.inference_mode():
+                target.forward = _tried(target, record, parts)
+        except _FAILURES as error:
+            if is_out_of_memory(error):
+                raise
+            reasons.append(reason_of(error))
+        else:
+            why = "; ".join(filter(None, [before, *(f"not compiled: {reason}" for reason in reasons)]))
+            compiled = parts is compiled_parts
+            target.choice = replace(target.choice, captured=True, compiled=compiled, why=why)
+            target.record = record
+            return
+    target.choice = replace(
+        target.choice, why="; ".join(filter(None, [before, f"not captured: {reasons[-1]}"]))
+    )
 
 
 def _checked(record: Record) -> Record:
@@ -274,30 +301,36 @@ def _checked(record: Record) -> Record:
     return checked
 
 
-def _tried(target: Target, record: Record) -> CapturedForward:
-    """Raises NotCapturedError, or whatever recording the model raises."""
+def _tried(target: Target, record: Record, parts: Parts) -> CapturedForward:
+    """Raises NotCapturedError, or whatever compiling or recording the model raises."""
     if getattr(target.held.weights, "is_quantized", False):
         raise NotCapturedError("its weights are quantised, and no recording of such products has been tried")
     if len({parameter.device for parameter in target.held.weights.parameters()}) > 1:
         raise NotCapturedError("it is spread over several devices")
-    plain, vocabulary = target.forward, target.vocab_size
+    wanted = _answers(target, target.forward)
     captured = CapturedForward(target.held, target.masks, record)
-    both: list[tuple[Forward, TreeCache]] = [(one, one.new_cache(_SLOTS)) for one in (plain, captured)]
-    text = Rows.of_text([token % vocabulary for token in _START], target.device, 1)
-    for forward, cache in both:
-        forward([Part(text, cache)])
-        cache.commit(range(len(_START)))
-    # The second tree and the third run what the first one recorded, behind more rows.
-    for number, path in enumerate(_PATHS):
-        tokens = [(4 + 3 * number + 2 * node) % vocabulary for node in range(len(_PARENTS))]
-        tree = TokenTree.from_lists(tokens, _PARENTS, [ROOT] * len(tokens), device=target.device)
-        rows = Rows.of_tree(tree, target.device, LAST_HIDDEN)
-        wanted, found = (forward([Part(rows, cache)])[0] for forward, cache in both)
-        _require_same(target, found[0], wanted[0], "logits")
-        _require_same(target, found[1][0], wanted[1][0], "hidden states")
-        for _, cache in both:
-            cache.commit(path)
+    with parts(target.held.weights):
+        for mine, theirs in zip(_answers(target, captured), wanted, strict=True):
+            _require_same(target, mine[0], theirs[0], "logits")
+            _require_same(target, mine[1][0], theirs[1][0], "hidden states")
     return captured
+
+
+def _answers(target: Target, forward: Forward) -> list[Outputs]:
+    """What a forward makes of a few small trees, each behind the rows of the one before."""
+    cache, vocabulary = forward.new_cache(_SLOTS), target.vocab_size
+    text = Rows.of_text([token % vocabulary for token in _START], target.device, 1)
+    forward([Part(text, cache)])
+    cache.commit(range(len(_START)))
+    answers = []
+    # Later trees of a size run what the first one recorded, behind more rows.
+    for number, (parents, path) in enumerate(_TREES):
+        tokens = [(4 + 3 * number + 2 * node) % vocabulary for node in range(len(parents))]
+        tree = TokenTree.from_lists(tokens, parents, [ROOT] * len(tokens), device=target.device)
+        logits, states = forward([Part(Rows.of_tree(tree, target.device, LAST_HIDDEN), cache)])[0]
+        answers.append((logits.clone(), [state.clone() for state in states]))
+        cache.commit(path)
+    return answers
 
 
 def _require_same(target: Target, found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:

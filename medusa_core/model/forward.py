@@ -85,6 +85,7 @@ class ForwardChoice:
     why: str = ""
     threads: int | None = None  # where fewer than torch's own number are faster
     captured: bool = False  # its steps are replayed as graphs
+    compiled: bool = False  # norms, MLPs and rotations in them
 
     @property
     def exact(self) -> bool:
@@ -98,7 +99,7 @@ class ForwardChoice:
         """For a person: ``forward in C, exact``."""
         parts = ["forward in C, exact" if self.native else "transformers' forward"]
         if self.captured:
-            parts.append("captured as CUDA graphs")
+            parts.append("captured as CUDA graphs" + ", in part compiled" * self.compiled)
         if self.threads is not None:
             parts.append(counted(self.threads, "thread"))
         return ", ".join(parts) + (f" ({self.why})" if self.why else "")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -15,6 +18,7 @@ from torch.testing import assert_close
 from medusa_core.config import GenerationConfig
 from medusa_core.llama import choose_forward as choosing
 from medusa_core.model import captured_forward as capturing
+from medusa_core.model import compiled_parts
 from medusa_core.model.captured_forward import CapturedForward, capture_model
 from medusa_core.model.features import BEFORE_NORM, LAST_HIDDEN, Features
 from medusa_core.model.target import Target
@@ -98,11 +102,47 @@ def test_what_drafters_read_of_a_row_is_recorded_too():
         assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
 
 
+@pytest.fixture
+def traced(monkeypatch):
+    """Parts go through torch's compiler, and torch itself runs what that makes of them."""
+    parts = SimpleNamespace(compile=partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(compiled_parts, "torch", parts)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen3", "gemma3", "phi3", "stablelm", "gpt2"])
+@torch.inference_mode()
+def test_compiled_parts_give_what_they_give_as_they_are(traced, name):
+    plain, target = Target(family_model(name)), Target(deepcopy(family_model(name)))
+    wanted = capturing._answers(plain, plain.forward)
+    capture_model(target, as_list_of_operations, compiles=True)
+    assert target.choice.compiled
+    assert "captured as CUDA graphs, in part compiled" in target.choice.words()
+    for mine, theirs in zip(capturing._answers(target, target.forward), wanted, strict=True):
+        assert_close(mine[0], theirs[0], atol=1e-4, rtol=1e-4)
+
+
+def test_parts_that_cannot_be_compiled_run_as_they_are(monkeypatch):
+    """As where no C compiler is installed."""
+
+    def no_compiler(function, **options):
+        def fail(*args):
+            raise RuntimeError("Failed to find C compiler")
+
+        return fail
+
+    monkeypatch.setattr(compiled_parts, "torch", SimpleNamespace(compile=no_compiler))
+    target = Target(deepcopy(family_model("llama")))
+    capture_model(target, as_list_of_operations, compiles=True)
+    assert (target.choice.captured, target.choice.compiled) == (True, False)
+    assert target.choice.why.endswith("not compiled: Failed to find C compiler")
+    assert not any("forward" in vars(module) for module in target.held.weights.modules())
+
+
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_a_gpu_captures_steps_unless_told_not_to(monkeypatch, name):
     """The device is only called so, as long as the choice is made."""
 
-    def on_the_cpu(target, record):
+    def on_the_cpu(target, record, compiles):
         monkeypatch.undo()
         capture_model(target, record)
 

@@ -14,10 +14,11 @@ import torch
 from eagle3_slow import SlowDraft
 from golden import Golden, golden_rows
 from safetensors.torch import load_file, save_file
+from test_captured_runs import as_list_of_operations
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import make_drafter
-from medusa_core.drafters.eagle3 import Settings
+from medusa_core.drafters.eagle3 import Settings, recorded_growth
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
@@ -99,6 +100,23 @@ def test_both_forwards_give_the_same_run(eagle, library):
     runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
     fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert fast == slow
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_a_tree_grown_in_a_recording_is_the_same(eagle, monkeypatch, depth):
+    """Over more rows than the first bucket has, and with two runs that use the same buffers in turn."""
+    monkeypatch.setattr(recorded_growth, "_SMALLEST_BUCKET", 8)
+    draft = replace(eagle.drafts["eagle3"], record=as_list_of_operations)
+    recorded, settings = replace(eagle, drafts={"eagle3": draft}), SMALL | {"draft_depth": depth}
+    for length in (3, 12):
+        prompt = tiny.random_tokens(length, seed=length)
+        runs = [tiny.run(one, prompt, **settings, max_new_tokens=16) for one in (recorded, eagle)]
+        for mine, theirs in zip(*runs, strict=True):
+            assert mine.tree.tokens.tolist() == theirs.tree.tokens.tolist()
+            assert mine.tree.parents == theirs.tree.parents
+            assert mine.tree.origins == theirs.tree.origins
+            torch.testing.assert_close(mine.tree.draft_logp, theirs.tree.draft_logp)
+    assert len(draft.growth._growths) > 1
 
 
 @pytest.mark.parametrize("name", ["c", "transformers"])

@@ -19,11 +19,13 @@ from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
+from medusa_core.drafters.eagle3.recorded_growth import RecordedGrowth
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
+    from medusa_core.model.captured_forward import Record
 from medusa_core.llama.weights import NotLlamaError
 from medusa_core.model.target import Target
 
@@ -45,6 +47,7 @@ class Eagle3Draft:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     library: Library | None = None  # computes the layer in C
+    record: Record | None = None  # of the device, where a tree may grow in a recording
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -59,6 +62,11 @@ class Eagle3Draft:
             except NotLlamaError:
                 pass  # torch computes more kinds of model
         return TorchNetwork(self.model, self.embedding)
+
+    @cached_property
+    def growth(self) -> RecordedGrowth | None:
+        """What grows a tree in one recording."""
+        return RecordedGrowth(self.model, self.embedding, self.record) if self.record else None
 
     @property
     def label(self) -> str:
@@ -98,7 +106,14 @@ def build(
     model.load_state_dict(placed, assign=True)
     count = target.config.num_hidden_layers
     layers = states_read(shape.layers or feature_layers(count), count)
-    return Eagle3Draft(model.requires_grad_(False).eval(), embedding, layers, notes, library=target.library)
+    return Eagle3Draft(
+        model.requires_grad_(False).eval(),
+        embedding,
+        layers,
+        notes,
+        library=target.library,
+        record=target.record,
+    )
 
 
 def target_embedding(target: Target) -> torch.Tensor:

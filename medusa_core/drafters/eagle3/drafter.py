@@ -15,7 +15,8 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3 import NAME, Settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
-from medusa_core.drafters.eagle3.grow import grow
+from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
+from medusa_core.drafters.eagle3.recorded_growth import TreeSize
 from medusa_core.model.features import Features
 from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
@@ -32,7 +33,7 @@ class Eagle3Drafter:
         self.largest_tree = settings.draft_nodes + 1
         self.features = Features(draft.layers, all_rows=True)
         self._model, self._network = draft.model, draft.network
-        self._rotary = draft.rotary
+        self._rotary, self._growth = draft.rotary, draft.growth
         self._embedding = draft.embedding
         self._device = target.device
         self._settings = settings
@@ -79,8 +80,20 @@ class Eagle3Drafter:
             nothing = torch.empty(0, dtype=torch.float32, device=self._embedding.device)
             return self._token_tree(root, [], [], [], nothing)
         outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
+        first, settings = log_probabilities(logits)[0], self._settings
+        size = TreeSize(min(settings.draft_top_k, len(first)), levels, settings.draft_nodes)
+        if self._growth is None:
+            found = self._grow(size, outputs[-1:], first)
+        else:
+            layer, length = self._cache.tree_layers[0], self._cache.length
+            by = self._rotary.at(length, levels)
+            found = self._growth(size, layer, length, outputs[-1:], first, by)
+        tokens, (parents, ranks) = self._model.target_tokens(found.tokens), found.places.tolist()
+        return self._token_tree(root, tokens.tolist(), parents, ranks, found.logp)
+
+    def _grow(self, size: TreeSize, outputs: torch.Tensor, first: torch.Tensor) -> Grown:
+        """Level by level behind the text; ``outputs`` [.., d] are those of the level that goes on."""
         length = self._cache.length
-        outputs = outputs[-1:]  # outputs of the level that goes on
 
         def expand(tokens: torch.Tensor, rows: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
             nonlocal outputs
@@ -91,18 +104,11 @@ class Eagle3Drafter:
             outputs, logits = self._forward(
                 self._model.target_tokens(tokens), features, seen, position, together=True
             )
-            return _log_probabilities(logits)
+            return log_probabilities(logits)
 
-        found = grow(
-            _log_probabilities(logits)[0],
-            expand,
-            self._settings.draft_top_k,
-            levels,
-            self._settings.draft_nodes,
-        )
+        found = grow(first, expand, *size)
         self._cache.truncate(length)
-        tokens = self._model.target_tokens(found.tokens)
-        return self._token_tree(root, tokens.tolist(), found.parents, found.ranks, found.logp)
+        return found
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Keep what was committed; it is read in the next step, when the token behind it is known."""
@@ -179,7 +185,3 @@ class Eagle3Drafter:
         of = f"node {parent}" if parent else "the root"
         note = f"EAGLE-3, level {level}, {fed}: child {rank + 1} of {of}"
         return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
-
-
-def _log_probabilities(logits: torch.Tensor) -> torch.Tensor:
-    return logits.float().log_softmax(dim=-1)

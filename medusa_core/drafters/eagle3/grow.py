@@ -11,7 +11,7 @@ k guesses a node and nodes a level · V' draft vocabulary · N drafted nodes tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -20,18 +20,16 @@ import torch
 Expand = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-@dataclass(frozen=True)
-class Grown:
-    """The tree below a root: a parent always stands before its children, 0 is the root and node 1 the first.
+class Grown(NamedTuple):
+    """The tree below a root, on the device: a parent always stands before its children, 0 is the root.
 
-    ``tokens`` [N] are draft tokens on the device, ``logp`` [N] each one's own log-probability after its path,
-    ``ranks`` its place among its parent's guesses.
+    ``tokens`` [N] are draft tokens, ``logp`` [N] each one's own log-probability after its path. ``places``
+    [2, N] are the numbers of the parents, and each one's rank among its parent's guesses.
     """
 
     tokens: torch.Tensor
     logp: torch.Tensor
-    parents: list[int]
-    ranks: list[int]
+    places: torch.Tensor
 
 
 def grow(first: torch.Tensor, expand: Expand, top_k: int, levels: int, nodes: int) -> Grown:
@@ -60,9 +58,10 @@ def grow(first: torch.Tensor, expand: Expand, top_k: int, levels: int, nodes: in
     order = torch.cat(all_sums).sort(descending=True, stable=True).indices
     kept = order[:nodes].sort().values
     parents = torch.searchsorted(kept, torch.cat(all_parents)[kept]) + 1
-    parents[kept < k] = 0
-    return Grown(
-        torch.cat(all_tokens)[kept],
-        torch.cat(all_logp)[kept],
-        *torch.stack([parents, kept % k if k else kept]).tolist(),
-    )
+    places = torch.stack([torch.where(kept < k, 0, parents), kept % k])
+    return Grown(torch.cat(all_tokens)[kept], torch.cat(all_logp)[kept], places)
+
+
+def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
+    """In float32."""
+    return logits.float().log_softmax(dim=-1)

@@ -88,7 +88,12 @@ def build(
     placed = {name: tensor.to(target.output_device, target.dtype) for name, tensor in state.items()}
     model.load_state_dict(placed, assign=True)
     return MtpDraft(
-        model.requires_grad_(False).eval(), table, LAST_HIDDEN.layers, notes, library=target.library
+        model.requires_grad_(False).eval(),
+        table,
+        LAST_HIDDEN.layers,
+        notes,
+        library=target.library,
+        record=target.record,
     )
 
 
