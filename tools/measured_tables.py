@@ -170,7 +170,7 @@ def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
         yield [
             store.title_of(machine),
             f"{model.base}, {count_words(model.parameters)}",
-            "" if step is None else "yes" if _CAPTURED in model.forward else "no",
+            "" if step is None else next(cell for words, cell in _CAPTURED.items() if words in model.forward),
             NAMES.get(row["method"], row["method"]),
             "" if nodes is None else f"{nodes:g}",
             number_words(row.get("tokens_per_step")),
@@ -179,7 +179,7 @@ def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
             _range_words(row, "tokens_per_second", 0),
             _range_words(row, "speedup"),
             "" if limit is None else three_digits(limit),
-            bytes_words(run["peak_gib"] * 2**30),
+            "" if run["peak_gib"] is None else bytes_words(run["peak_gib"] * 2**30),
         ]
 
 
@@ -323,7 +323,11 @@ def _missing(experiment: str) -> str:
 
 
 _BENCH = "*/bench.jsonl"  # below the store: runs of `bench --json`, a line each
-_CAPTURED = "captured as CUDA graphs"  # in a forward's words
+_CAPTURED = {
+    "in part compiled": "yes, compiled",
+    "captured as CUDA graphs": "yes",
+    "": "no",
+}  # by a forward's words
 DRAFTER = "drafter"
 _WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
 # By name the experiment and what makes its rows lines.
