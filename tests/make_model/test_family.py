@@ -1,6 +1,7 @@
 """The order of trainings that makes the embedded family: commands that exist, each run once."""
 
 import subprocess
+import threading
 
 import pytest
 
@@ -43,6 +44,16 @@ def test_what_has_finished_is_left_out_and_a_failure_ends_the_order(tmp_path, mo
     assert "the stage own ended with code 1" in capsys.readouterr().err
     assert main(arguments) == 2
     assert ran == ["tools.make_model.made_texts", *["tools.make_model"] * 2, *["medusa_core"] * 2]
+
+
+def test_on_a_gpu_the_drafters_are_trained_side_by_side(tmp_path, monkeypatch):
+    """Each call waits for the others of its group, so one after the other they would not end."""
+    names = "medusa,hydra,tokenswift,draft_model"
+    together = threading.Barrier(names.count(",") + 1, timeout=20)
+    monkeypatch.setattr(subprocess, "call", lambda command, cwd: together.wait() and 0)
+    arguments = ["--data-root", str(tmp_path), "--out", str(tmp_path / "out"), "--only", names]
+    assert main([*arguments, "--gpu"]) == 0
+    assert {file.name for file in (tmp_path / "out" / "done").iterdir()} == set(names.split(","))
 
 
 def test_the_texts_of_all_temperatures_are_put_together(tmp_path):

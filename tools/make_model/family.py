@@ -1,8 +1,9 @@
 """``python -m tools.make_model.family``: the embedded family, from the base's last tokens to its drafters.
 
 Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
-All drafters learn from the same texts and the same number of tokens. Two calls with other ``--only`` may run
-side by side. What comes out lies below ``--out``, and the texts it makes in ``made`` below ``--data-root``.
+All drafters learn from the same texts and the same number of tokens, with ``--gpu`` side by side, for which
+CUDA's MPS should run. What comes out lies below ``--out``, and the texts it makes in ``made`` below
+``--data-root``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from medusa_core.cli.main import OneLineParser, exit_code_of
@@ -89,11 +92,15 @@ _GPU = Sizes(
 
 @dataclass(frozen=True)
 class Stage:
-    """A module of Python with its arguments; without a module the texts are put together."""
+    """A module of Python with its arguments; without a module the texts are put together.
+
+    Stages of a group need nothing of one another.
+    """
 
     name: str
     module: str = ""
     arguments: tuple[str, ...] = ()
+    group: str = ""
 
     @property
     def command(self) -> str:
@@ -114,7 +121,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--only", default="", help="names of stages, with commas; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of all tokens, to try the order [1]")
-    parser.add_argument("--gpu", action="store_true", help="larger batches, and nothing is compiled")
+    parser.add_argument(
+        "--gpu",
+        action="store_true",
+        help="larger batches, nothing is compiled, and the drafters are trained side by side",
+    )
     parser.add_argument("--list", action="store_true", help="print the stages and do nothing")
     args = parser.parse_args(arguments)
 
@@ -124,42 +135,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = args.only.split(",") if args.only else list(stages)
         if unknown := [name for name in wanted if name not in stages]:
             raise MedusaError(f"there is no stage {unknown[0]!r}: use some of {', '.join(stages)}")
-        for stage in (stage for name, stage in stages.items() if name in wanted):
-            done = args.out / "done" / stage.name
-            print(f"{stage.name}: {'finished' if done.exists() else stage.command}", flush=True)
-            if not args.list and not done.exists():
-                _finish(stage, args.out)
-                done.parent.mkdir(parents=True, exist_ok=True)
-                done.touch()
+        chosen = [stage for name, stage in stages.items() if name in wanted]
+        for _, group in groupby(chosen, key=lambda stage: (args.gpu and stage.group) or stage.name):
+            together = list(group)
+            for stage in together:
+                print(
+                    f"{stage.name}: {'finished' if _mark(stage, args.out).exists() else stage.command}",
+                    flush=True,
+                )
+            if not args.list:
+                with ThreadPoolExecutor(len(together)) as pool:
+                    list(pool.map(lambda stage: _finish(stage, args.out), together))
 
     return exit_code_of(run)
 
 
+def _mark(stage: Stage, out: Path) -> Path:
+    """A file that is there once the stage has finished."""
+    return out / "done" / stage.name
+
+
 def _finish(stage: Stage, out: Path) -> None:
-    """Raises MedusaError where its command did not end well."""
+    """Run it unless it has finished. Raises MedusaError where its command did not end well."""
+    if _mark(stage, out).exists():
+        return
     if not stage.module:
         _join_texts(out)
     elif code := subprocess.call(
         [sys.executable, "-m", stage.module, *stage.arguments], cwd=project_folder()
     ):
         raise MedusaError(f"the stage {stage.name} ended with code {code}: run the command again to go on")
+    _mark(stage, out).parent.mkdir(parents=True, exist_ok=True)
+    _mark(stage, out).touch()
 
 
 def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Iterator[Stage]:
     """All stages in their order, with runs below ``out`` and texts from ``data``."""
     out, data = out.absolute(), data.absolute()
 
-    def stage(name: str, module: str, flags: str, tokens: int = 0, **folders: Path) -> Stage:
+    def stage(name: str, module: str, flags: str, tokens: int = 0, group: str = "", **folders: Path) -> Stage:
         places = [
             word for flag, place in folders.items() for word in (f"--{flag.replace('_', '-')}", str(place))
         ]
         budget = ["--tokens", str(max(16_384, round(tokens * scale) // 16_384 * 16_384))] if tokens else []
-        return Stage(name, module, (*shlex.split(flags), *places, *budget))
+        return Stage(name, module, (*shlex.split(flags), *places, *budget), group)
 
     def texts(name: str, model: Path, temperature: str) -> Stage:
         flags = f"train self-distill --train nothing --recipe {_RECIPE} --temperature {temperature} "
         flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
-        return stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
+        return stage(name, "medusa_core", flags, group="texts", model=model, data_root=data, out=out / name)
 
     base, model = out / "kept" / "model", out / "sums" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
@@ -187,10 +211,10 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         flags = f"train {own} --base-name embedded {sizes.heads}"
         folders = {"model": model, "data": out / "answers", "out": out / name}
         folders |= {"start": joint / "heads"} if name == "medusa" else {}
-        yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, **folders)
+        yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, "drafters", **folders)
     folders = {"data_root": out, "out": out / "draft_model"}
     flags = f"{_DRAFT_MODEL} {sizes.draft_model}"
-    yield stage("draft_model", "tools.make_model", flags, _DRAFTER_TOKENS, **folders)
+    yield stage("draft_model", "tools.make_model", flags, _DRAFTER_TOKENS, "drafters", **folders)
 
 
 def _join_texts(out: Path) -> None:
