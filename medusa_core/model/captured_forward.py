@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import Cache
 
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
-from medusa_core.model.compiled_parts import compiled_parts
+from medusa_core.model.compiled_parts import CompiledParts
 from medusa_core.model.features import LAST_HIDDEN, Features
 from medusa_core.model.forward import Forward, Outputs, Part, Rows
 from medusa_core.model.kv_cache import Place, TreeCache, TreeLayer, padded_rows
@@ -43,7 +43,6 @@ _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernel
 _ONE_RECORDING_AT_A_TIME = Lock()
 
 Result = TypeVar("Result")
-Parts = Callable[[Any], AbstractContextManager[None]]
 
 
 class Record(Protocol):
@@ -121,9 +120,17 @@ class _Memory:
 class CapturedForward(TransformersForward):
     """The ``Forward`` of a device whose kernels can be recorded."""
 
-    def __init__(self, held: LoadedModel, masks: LayerMasks, record: Record = recorded_on_cuda) -> None:
+    def __init__(
+        self,
+        held: LoadedModel,
+        masks: LayerMasks,
+        record: Record = recorded_on_cuda,
+        parts: CompiledParts | None = None,
+    ) -> None:
+        """``parts`` of the model are recorded as torch has compiled them."""
         super().__init__(held, masks)
         self._record = record
+        self._parts: Callable[[], AbstractContextManager[None]] = parts.in_place if parts else nullcontext
         self._idle: list[_Memory] = []
         self._memories: weakref.WeakKeyDictionary[TreeCache, _Memory] = weakref.WeakKeyDictionary()
 
@@ -187,13 +194,15 @@ class CapturedForward(TransformersForward):
         for layer in layers:
             layer.place = place
         try:
-            read = self._run(
-                rows,
-                input_ids=rows.tokens[None],
-                attention_mask=self._masks.for_model(self._visible(rows, length, bucket), self._held.dtype),
-                position_ids=(rows.depths + step.position)[None],
-                past_key_values=Cache(layers=list(layers)),
-            )
+            mask = self._masks.for_model(self._visible(rows, length, bucket), self._held.dtype)
+            with self._parts():
+                read = self._run(
+                    rows,
+                    input_ids=rows.tokens[None],
+                    attention_mask=mask,
+                    position_ids=(rows.depths + step.position)[None],
+                    past_key_values=Cache(layers=list(layers)),
+                )
         finally:
             for layer in layers:
                 layer.place = None
@@ -269,19 +278,17 @@ def capture_model(target: Target, record: Record, *, compiles: bool = False) -> 
     With ``compiles`` torch compiles parts of the model where it can.
     """
     record, before = _checked(record), target.choice.why
-    attempts: list[Parts] = [compiled_parts, nullcontext] if compiles else [nullcontext]
     reasons: list[str] = []
-    for parts in attempts:
+    for compiled in (True, False) if compiles else (False,):
         try:
             with torch.inference_mode():
-                target.forward = _tried(target, record, parts)
+                target.forward = _tried(target, record, compiled)
         except _FAILURES as error:
             if is_out_of_memory(error):
                 raise
             reasons.append(reason_of(error))
         else:
             why = "; ".join(filter(None, [before, *(f"not compiled: {reason}" for reason in reasons)]))
-            compiled = parts is compiled_parts
             target.choice = replace(target.choice, captured=True, compiled=compiled, why=why)
             target.record = record
             return
@@ -301,18 +308,18 @@ def _checked(record: Record) -> Record:
     return checked
 
 
-def _tried(target: Target, record: Record, parts: Parts) -> CapturedForward:
+def _tried(target: Target, record: Record, compiled: bool) -> CapturedForward:
     """Raises NotCapturedError, or whatever compiling or recording the model raises."""
     if getattr(target.held.weights, "is_quantized", False):
         raise NotCapturedError("its weights are quantised, and no recording of such products has been tried")
     if len({parameter.device for parameter in target.held.weights.parameters()}) > 1:
         raise NotCapturedError("it is spread over several devices")
     wanted = _answers(target, target.forward)
-    captured = CapturedForward(target.held, target.masks, record)
-    with parts(target.held.weights):
-        for mine, theirs in zip(_answers(target, captured), wanted, strict=True):
-            _require_same(target, mine[0], theirs[0], "logits")
-            _require_same(target, mine[1][0], theirs[1][0], "hidden states")
+    parts = CompiledParts(target.held.weights) if compiled else None
+    captured = CapturedForward(target.held, target.masks, record, parts)
+    for mine, theirs in zip(_answers(target, captured), wanted, strict=True):
+        _require_same(target, mine[0], theirs[0], "logits")
+        _require_same(target, mine[1][0], theirs[1][0], "hidden states")
     return captured
 
 

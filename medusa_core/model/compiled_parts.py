@@ -11,6 +11,7 @@ import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -21,25 +22,30 @@ _PARTS = ("RMSNorm", "MLP")  # how transformers' classes of them end
 _ROTATION = "apply_rotary_pos_emb"  # transformers' function, in the file of each model
 
 
-@contextmanager
-def compiled_parts(model: nn.Module) -> Iterator[None]:
-    """Have the modules of ``model`` compute with compiled parts, from now on where the block ends well.
+class CompiledParts:
+    """The parts of a model, each compiled at its first call, once for any number of rows."""
 
-    Compiling itself happens at the first call, once for any number of rows.
-    """
-    rotations: dict[Any, Any] = {}  # of each file, so that its layers share one
-    made = {
-        module: _compiled(module, rotations) for module in model.modules() if "forward" not in vars(module)
-    }
-    changed = [module for module, forward in made.items() if forward is not None]
-    for module in changed:
-        module.forward = made[module]
-    try:
-        yield
-    except BaseException:
-        for module in changed:
-            del module.forward
-        raise
+    def __init__(self, model: nn.Module) -> None:
+        rotations: dict[Any, Any] = {}  # of each file, so that its layers share one
+        own = {
+            module: _compiled(module, rotations)
+            for module in model.modules()
+            if "forward" not in vars(module)
+        }
+        self._forwards = {module: forward for module, forward in own.items() if forward is not None}
+        self._lock = Lock()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Within it the model computes with them; behind it, as transformers made it."""
+        with self._lock:
+            for module, forward in self._forwards.items():
+                module.forward = forward
+            try:
+                yield
+            finally:
+                for module in self._forwards:
+                    del module.forward
 
 
 def _compiled(module: nn.Module, rotations: dict[Any, Any]) -> Any:

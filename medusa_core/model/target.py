@@ -1,9 +1,10 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
 ``Target.forward`` computes its rows: transformers' model of the same weights, or the C where
-``choose_forward`` allows it. Nothing of a run is stored on the model, so runs on one model cannot meet. What
-a model must be for that is read off its config and its forward, and tried out when it loads where no test has
-run its family. Knows nothing about heads, rules or text. Medusa paper §2.1.2.
+``choose_forward`` allows it. Nothing in the model is patched, but while a step is recorded, and nothing is
+stored on it, so runs on one model cannot meet. What a model must be for that is read off its config and its
+forward, and tried out when it loads where no test has run its family. Knows nothing about heads, rules or
+text. Medusa paper §2.1.2.
 
 N nodes · V vocabulary · d hidden size · L committed rows
 """

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -173,17 +173,18 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
     """All stages in their order, with runs below ``out`` and texts from ``data``."""
     out, data = out.absolute(), data.absolute()
 
-    def stage(name: str, module: str, flags: str, tokens: int = 0, group: str = "", **folders: Path) -> Stage:
+    def stage(name: str, module: str, flags: str, tokens: int = 0, **folders: Path) -> Stage:
         places = [
             word for flag, place in folders.items() for word in (f"--{flag.replace('_', '-')}", str(place))
         ]
         budget = ["--tokens", str(max(16_384, round(tokens * scale) // 16_384 * 16_384))] if tokens else []
-        return Stage(name, module, (*shlex.split(flags), *places, *budget), group)
+        return Stage(name, module, (*shlex.split(flags), *places, *budget))
 
     def texts(name: str, model: Path, temperature: str) -> Stage:
         flags = f"train self-distill --train nothing --recipe {_RECIPE} --temperature {temperature} "
         flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
-        return stage(name, "medusa_core", flags, group="texts", model=model, data_root=data, out=out / name)
+        written = stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
+        return replace(written, group="texts")
 
     base, model = out / "kept" / "model", out / "sums" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
@@ -211,10 +212,11 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         flags = f"train {own} --base-name embedded {sizes.heads}"
         folders = {"model": model, "data": out / "answers", "out": out / name}
         folders |= {"start": joint / "heads"} if name == "medusa" else {}
-        yield stage(name, "medusa_core", flags, _DRAFTER_TOKENS, "drafters", **folders)
+        yield replace(stage(name, "medusa_core", flags, _DRAFTER_TOKENS, **folders), group="drafters")
     folders = {"data_root": out, "out": out / "draft_model"}
     flags = f"{_DRAFT_MODEL} {sizes.draft_model}"
-    yield stage("draft_model", "tools.make_model", flags, _DRAFTER_TOKENS, "drafters", **folders)
+    trained = stage("draft_model", "tools.make_model", flags, _DRAFTER_TOKENS, **folders)
+    yield replace(trained, group="drafters")
 
 
 def _join_texts(out: Path) -> None:
