@@ -179,7 +179,7 @@ def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
             _range_words(row, "tokens_per_second", 0),
             _range_words(row, "speedup"),
             "" if limit is None else three_digits(limit),
-            "" if run["peak_gib"] is None else bytes_words(run["peak_gib"] * 2**30),
+            bytes_words(run["peak_gib"] * 2**30),
         ]
 
 

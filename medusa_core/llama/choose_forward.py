@@ -16,12 +16,13 @@ from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.bare_llama import BareModel
-from medusa_core.model.captured_forward import capture_model, recorded_on_cuda
+from medusa_core.model.captured_forward import recorded_on_cuda
 from medusa_core.model.compiled_parts import can_compile
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
 from medusa_core.model.loaded_model import branch_alone, distance, rounding, tried_tree
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
+from medusa_core.model.try_capture import capture_model
 
 _NOT_CAPTURED = "not captured: --no-capture"
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Protocol, TypeVar
 
@@ -22,17 +22,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import Cache
 
-from medusa_core.errors import MedusaError, is_out_of_memory, reason_of
+from medusa_core.errors import MedusaError
 from medusa_core.model.compiled_parts import CompiledParts
-from medusa_core.model.features import LAST_HIDDEN, Features
-from medusa_core.model.forward import Forward, Outputs, Part, Rows
+from medusa_core.model.features import Features
+from medusa_core.model.forward import Outputs, Part, Rows
 from medusa_core.model.kv_cache import Place, TreeCache, TreeLayer, padded_rows
-from medusa_core.model.loaded_model import LoadedModel, distance, rounding
+from medusa_core.model.loaded_model import LoadedModel
 from medusa_core.model.masks import SLIDING, LayerMasks
-from medusa_core.model.target import Target
 from medusa_core.model.transformers_forward import TransformersForward
-from medusa_core.trees.origin import ROOT
-from medusa_core.trees.token_tree import TokenTree
 
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # rows of a verified tree, padded
 _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
@@ -43,6 +40,11 @@ _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernel
 _ONE_RECORDING_AT_A_TIME = Lock()
 
 Result = TypeVar("Result")
+
+
+def bucket_of(rows: int) -> int:
+    """Slots that a recording reads, which has so many rows or more in them."""
+    return max(_SMALLEST_BUCKET, 1 << (rows - 1).bit_length())
 
 
 class Record(Protocol):
@@ -71,6 +73,26 @@ def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
         return results
 
     return replay
+
+
+def recorded_once(
+    work: Callable[[], Result],
+    record: Record,
+    parts: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Callable[[], Result]:
+    """Record work within ``parts``.
+
+    It is looked at before, as it is, since a failed capture may leave the device with an error, and torch
+    compiles nothing that it has once met while somebody looks on.
+    """
+    with NoHostReads():
+        work()
+
+    def compiled() -> Result:
+        with parts():
+            return work()
+
+    return record(compiled)
 
 
 @dataclass
@@ -166,15 +188,14 @@ class CapturedForward(TransformersForward):
         size = next((size for size in SIZES if size >= count), None)
         if rows.kept or size is None or not memory.layers[0].is_initialized:
             return super().__call__(parts)
-        bucket = _SMALLEST_BUCKET
-        while bucket < cache.length + size:
-            bucket *= 2
-        bucket = min(bucket, memory.rows)
+        bucket = min(bucket_of(cache.length + size), memory.rows)
         step = self._step(memory, size, bucket, rows.features)
         step.load(rows, cache.length, cache.position)
         if step.run is None:
             # Recording runs the work: with this step's rows it writes where this step writes.
-            step.run = self._record(lambda: self._compute(step, memory.layers, bucket))
+            step.run = recorded_once(
+                lambda: self._compute(step, memory.layers, bucket), self._record, self._parts
+            )
         logits, states = step.run()
         return [(logits[:count], [state[:count] for state in states])]
 
@@ -194,15 +215,13 @@ class CapturedForward(TransformersForward):
         for layer in layers:
             layer.place = place
         try:
-            mask = self._masks.for_model(self._visible(rows, length, bucket), self._held.dtype)
-            with self._parts():
-                read = self._run(
-                    rows,
-                    input_ids=rows.tokens[None],
-                    attention_mask=mask,
-                    position_ids=(rows.depths + step.position)[None],
-                    past_key_values=Cache(layers=list(layers)),
-                )
+            read = self._run(
+                rows,
+                input_ids=rows.tokens[None],
+                attention_mask=self._masks.for_model(self._visible(rows, length, bucket), self._held.dtype),
+                position_ids=(rows.depths + step.position)[None],
+                past_key_values=Cache(layers=list(layers)),
+            )
         finally:
             for layer in layers:
                 layer.place = None
@@ -229,18 +248,6 @@ class CapturedForward(TransformersForward):
             self._idle.remove(min(self._idle, key=lambda one: one.rows))
 
 
-_SLOTS = 32
-_START = (3, 5, 7)
-_TREES = (  # consecutive ones, with the path that is accepted of each; a single row is compiled by itself
-    ((-1, 0, 0, 2), (0, 2, 3)),
-    ((-1, 0, 0, 2), (0,)),
-    ((-1, 0, 0, 2), (0, 1)),
-    ((-1,), (0,)),
-)
-
-
-_FAILURES = RuntimeError, TypeError, ValueError, LookupError, AttributeError, OSError
-
 _READS = {
     "_local_scalar_dense": "reads a number on the host",
     "nonzero": "makes a tensor whose size depends on its values",
@@ -266,81 +273,3 @@ class NoHostReads(TorchDispatchMode):
         if name == "_to_copy" and device is not None and device != args[0].device:
             raise HostReadError("it moves a tensor between devices")
         return func(*args, **(kwargs or {}))
-
-
-class NotCapturedError(RuntimeError):
-    """Why a model's forward runs as it is."""
-
-
-def capture_model(target: Target, record: Record, *, compiles: bool = False) -> None:
-    """Give ``target`` its forward as recordings, or say in ``target.choice`` why it has none.
-
-    With ``compiles`` torch compiles parts of the model where it can.
-    """
-    record, before = _checked(record), target.choice.why
-    reasons: list[str] = []
-    for compiled in (True, False) if compiles else (False,):
-        try:
-            with torch.inference_mode():
-                target.forward = _tried(target, record, compiled)
-        except _FAILURES as error:
-            if is_out_of_memory(error):
-                raise
-            reasons.append(reason_of(error))
-        else:
-            why = "; ".join(filter(None, [before, *(f"not compiled: {reason}" for reason in reasons)]))
-            target.choice = replace(target.choice, captured=True, compiled=compiled, why=why)
-            target.record = record
-            return
-    target.choice = replace(
-        target.choice, why="; ".join(filter(None, [before, f"not captured: {reasons[-1]}"]))
-    )
-
-
-def _checked(record: Record) -> Record:
-    """A failed capture may leave the device with an error, so the work is looked at before."""
-
-    def checked(work: Callable[[], Result]) -> Callable[[], Result]:
-        with NoHostReads():
-            work()
-        return record(work)
-
-    return checked
-
-
-def _tried(target: Target, record: Record, compiled: bool) -> CapturedForward:
-    """Raises NotCapturedError, or whatever compiling or recording the model raises."""
-    if getattr(target.held.weights, "is_quantized", False):
-        raise NotCapturedError("its weights are quantised, and no recording of such products has been tried")
-    if len({parameter.device for parameter in target.held.weights.parameters()}) > 1:
-        raise NotCapturedError("it is spread over several devices")
-    wanted = _answers(target, target.forward)
-    parts = CompiledParts(target.held.weights) if compiled else None
-    captured = CapturedForward(target.held, target.masks, record, parts)
-    for mine, theirs in zip(_answers(target, captured), wanted, strict=True):
-        _require_same(target, mine[0], theirs[0], "logits")
-        _require_same(target, mine[1][0], theirs[1][0], "hidden states")
-    return captured
-
-
-def _answers(target: Target, forward: Forward) -> list[Outputs]:
-    """What a forward makes of a few small trees, each behind the rows of the one before."""
-    cache, vocabulary = forward.new_cache(_SLOTS), target.vocab_size
-    text = Rows.of_text([token % vocabulary for token in _START], target.device, 1)
-    forward([Part(text, cache)])
-    cache.commit(range(len(_START)))
-    answers = []
-    # Later trees of a size run what the first one recorded, behind more rows.
-    for number, (parents, path) in enumerate(_TREES):
-        tokens = [(4 + 3 * number + 2 * node) % vocabulary for node in range(len(parents))]
-        tree = TokenTree.from_lists(tokens, parents, [ROOT] * len(tokens), device=target.device)
-        logits, states = forward([Part(Rows.of_tree(tree, target.device, LAST_HIDDEN), cache)])[0]
-        answers.append((logits.clone(), [state.clone() for state in states]))
-        cache.commit(path)
-    return answers
-
-
-def _require_same(target: Target, found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
-    off = distance(found, wanted)
-    if not off <= rounding(target.dtype):  # over a bucket of slots kernels sum in other orders
-        raise NotCapturedError(f"a recorded step's {what} are off by {off:.0%}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from types import FunctionType, MethodType
@@ -23,21 +23,26 @@ _ROTATION = "apply_rotary_pos_emb"  # transformers' function, in the file of eac
 
 
 class CompiledParts:
-    """The parts of a model, each compiled at its first call, once for any number of rows."""
+    """The parts of a model, each kind compiled at its first call; false for a model that has none."""
 
     def __init__(self, model: nn.Module) -> None:
-        rotations: dict[Any, Any] = {}  # of each file, so that its layers share one
-        own = {
-            module: _compiled(module, rotations)
-            for module in model.modules()
-            if "forward" not in vars(module)
-        }
-        self._forwards = {module: forward for module, forward in own.items() if forward is not None}
         self._lock = Lock()
+        self._forwards: dict[nn.Module, Callable[..., Any]] = {}
+        made: dict[type, Callable[..., Any] | None] = {}  # by class, so that all layers share one
+        for module in model.modules():
+            if "forward" in vars(module):  # wrapped by another library
+                continue
+            if type(module) not in made:
+                made[type(module)] = _compiled(type(module))
+            if (forward := made[type(module)]) is not None:
+                self._forwards[module] = MethodType(forward, module)
+
+    def __bool__(self) -> bool:
+        return bool(self._forwards)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within it the model computes with them; behind it, as transformers made it."""
+        """Within it the model computes with them, in every thread; behind it, as transformers made it."""
         with self._lock:
             for module, forward in self._forwards.items():
                 module.forward = forward
@@ -48,21 +53,32 @@ class CompiledParts:
                     del module.forward
 
 
-def _compiled(module: nn.Module, rotations: dict[Any, Any]) -> Any:
-    """The module's forward with what can be compiled of it, or None."""
-    if type(module).__name__.endswith(_PARTS):
-        return torch.compile(module.forward, dynamic=True)
-    forward = type(module).forward
-    if _ROTATION not in getattr(getattr(forward, "__code__", None), "co_names", ()):
+def _compiled(kind: type[nn.Module]) -> Callable[..., Any] | None:
+    """The forward of a class with what can be compiled of it, or None."""
+    forward = kind.forward
+    if not isinstance(forward, FunctionType):
         return None
-    names = forward.__globals__
-    if names[_ROTATION] not in rotations:
-        rotations[names[_ROTATION]] = torch.compile(names[_ROTATION], dynamic=True)
+    if kind.__name__.endswith(_PARTS):
+        return _compile(forward)
+    rotation = forward.__globals__.get(_ROTATION)
+    if _ROTATION not in forward.__code__.co_names or not isinstance(rotation, FunctionType):
+        return None
     # The same code, which finds another function under that name; the library's own module stays as it is.
-    names = {**names, _ROTATION: rotations[names[_ROTATION]]}
-    own = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)
-    own.__kwdefaults__ = forward.__kwdefaults__
-    return MethodType(own, module)
+    return _copied(forward, {**forward.__globals__, _ROTATION: _compile(rotation)})
+
+
+def _compile(function: FunctionType) -> Callable[..., Any]:
+    """For any number of rows. torch compiles the same code a few times at most, so each model has its own."""
+    compiled: Callable[..., Any] = torch.compile(_copied(function, function.__globals__), dynamic=True)
+    return compiled
+
+
+def _copied(function: FunctionType, names: dict[str, Any]) -> FunctionType:
+    copy = FunctionType(
+        function.__code__.replace(), names, function.__name__, function.__defaults__, function.__closure__
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
 
 
 def can_compile() -> bool:

@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads, capture_model
+from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
 from medusa_core.model.target import Target
+from medusa_core.model.try_capture import capture_model
 
 
 class Recorder(NoHostReads):

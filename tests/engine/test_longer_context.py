@@ -26,10 +26,10 @@ from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading import memory
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
-from medusa_core.model.captured_forward import capture_model
 from medusa_core.model.context import WINDOW, YARN, LongerContext, longer_context, why_not_longer
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
+from medusa_core.model.try_capture import capture_model
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace
 

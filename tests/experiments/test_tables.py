@@ -189,7 +189,7 @@ def test_the_table_of_gpus_has_a_row_for_each_method_and_size_of_the_stored_runs
         ["embedded, 14.4 M", "yes", "Medusa", "64"],
         *(
             [shape, captured, "plain decoding" if nodes == 1 else "Medusa", str(nodes)]
-            for captured in ("no", "yes", "yes, compiled")
+            for captured in ("no", "yes")
             for nodes in (1, 16, 32, 64)
         ),
     ]
@@ -204,7 +204,6 @@ def test_the_table_of_gpus_has_a_row_for_each_method_and_size_of_the_stored_runs
     # As README says below it.
     plain = [float(rows[place]["ms a step"]) for place in (0, 3)]
     assert plain[1] < plain[0] / 2
-    assert [place for place, row in enumerate(rows) if not row["peak memory"]] == [9, 10, 11, 12]  # not read
     assert all(f"`{run['command']}`" in lines[-1] for run in runs)
     assert lines[-1].startswith("NVIDIA H200, bfloat16, torch 2.11.0+cu130, 26 November 2026, 27 November")
 

@@ -1,9 +1,9 @@
 """``python -m tools.make_model.family``: the embedded family, from the base's last tokens to its drafters.
 
 Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
-All drafters learn from the same texts and the same number of tokens, with ``--gpu`` side by side, for which
-CUDA's MPS should run. What comes out lies below ``--out``, and the texts it makes in ``made`` below
-``--data-root``.
+All drafters learn from the same texts and the same number of tokens. With ``--gpu`` they learn side by side, as
+the texts are written, for which CUDA's MPS should run. What comes out lies below ``--out``, and the texts it
+makes in ``made`` below ``--data-root``.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--gpu",
         action="store_true",
-        help="larger batches, nothing is compiled, and the drafters are trained side by side",
+        help="larger batches, nothing is compiled; texts are written and drafters trained side by side",
     )
     parser.add_argument("--list", action="store_true", help="print the stages and do nothing")
     args = parser.parse_args(arguments)
@@ -184,7 +184,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         flags = f"train self-distill --train nothing --recipe {_RECIPE} --temperature {temperature} "
         flags += f"{sizes.answers} --answers {max(32, round(_ANSWERS * scale))}"
         written = stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
-        return replace(written, group="texts")
+        return replace(written, group="texts" if name in _TEMPERATURES else "")
 
     base, model = out / "kept" / "model", out / "sums" / "model"
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)

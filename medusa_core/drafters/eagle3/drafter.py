@@ -16,7 +16,8 @@ from torch.nn import functional as F
 from medusa_core.drafters.eagle3 import NAME, Settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
-from medusa_core.drafters.eagle3.recorded_growth import TreeSize
+from medusa_core.drafters.eagle3.recorded_growth import Start, TreeSize
+from medusa_core.model.captured_forward import bucket_of
 from medusa_core.model.features import Features
 from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
@@ -55,7 +56,8 @@ class Eagle3Drafter:
     def cache_bytes_for(self, rows: int) -> int:
         """Bytes of its keys, values and features after a text of so many rows."""
         features = self._model.shape.hidden * self._embedding.itemsize
-        return self._network.cache_row * (rows + self._tree_rows) + features * rows
+        recorded = bucket_of(rows) + self._tree_rows if self._growth is not None else 0
+        return self._network.cache_row * (rows + self._tree_rows + recorded) + features * rows
 
     def reserve(self, rows: int) -> None:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
@@ -82,14 +84,18 @@ class Eagle3Drafter:
         outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
         first, settings = log_probabilities(logits)[0], self._settings
         size = TreeSize(min(settings.draft_top_k, len(first)), levels, settings.draft_nodes)
-        if self._growth is None:
-            found = self._grow(size, outputs[-1:], first)
-        else:
-            layer, length = self._cache.tree_layers[0], self._cache.length
-            by = self._rotary.at(length, levels)
-            found = self._growth(size, layer, length, outputs[-1:], first, by)
+        found = self._recorded(size, outputs[-1:], first) or self._grow(size, outputs[-1:], first)
         tokens, (parents, ranks) = self._model.target_tokens(found.tokens), found.places.tolist()
         return self._token_tree(root, tokens.tolist(), parents, ranks, found.logp)
+
+    def _recorded(self, size: TreeSize, output: torch.Tensor, first: torch.Tensor) -> Grown | None:
+        """Grown in one recording, where the device has such; near the end of the context trees differ."""
+        whole = size.levels == self._settings.draft_depth
+        if self._growth is None or not (self._growth.works and whole):
+            return None
+        length = self._cache.length
+        by = self._rotary.at(length, size.levels)
+        return self._growth(size, Start(self._cache.tree_layers[0], length, output, first, by))
 
     def _grow(self, size: TreeSize, outputs: torch.Tensor, first: torch.Tensor) -> Grown:
         """Level by level behind the text; ``outputs`` [.., d] are those of the level that goes on."""

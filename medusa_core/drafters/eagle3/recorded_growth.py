@@ -3,13 +3,13 @@
 The text's keys and values are copied to where the recorded work reads them, since a recording knows the
 addresses of one memory; those of the tree stand behind them.
 
-k nodes of a level · B slots of a bucket · d hidden size
+k nodes of a level · B slots of a bucket · d hidden size · V' draft vocabulary
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import NamedTuple
 
@@ -18,12 +18,11 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
 from medusa_core.drafters.eagle3.model import DraftModel
-from medusa_core.model.captured_forward import Record
+from medusa_core.model.captured_forward import Record, bucket_of, recorded_once
 from medusa_core.model.kv_cache import TreeLayer
 from medusa_core.model.rotary import Rotations
 
-_SMALLEST_BUCKET = 128  # slots; each next one is twice as large
-_MOST = 8  # recordings kept
+_MOST = 4  # recordings kept, each with keys and values of its own
 
 
 class TreeSize(NamedTuple):
@@ -34,6 +33,16 @@ class TreeSize(NamedTuple):
     nodes: int
 
 
+class Start(NamedTuple):
+    """What a tree grows from, after ``length`` rows of the text in ``layer``."""
+
+    layer: TreeLayer
+    length: int
+    output: torch.Tensor  # [1, d], of the root's row
+    first: torch.Tensor  # [V'], log-probabilities of what follows the root
+    by: Rotations  # of each level, a row each
+
+
 @dataclass
 class _Growth:
     """The buffers that recorded work reads, and what runs it."""
@@ -42,41 +51,32 @@ class _Growth:
     bucket: int
     keys: torch.Tensor  # [1, key heads, B + levels · k, head size]
     values: torch.Tensor
-    output: torch.Tensor  # [1, d], of the root's row
-    first: torch.Tensor  # [V'], log-probabilities of what follows the root
-    by: Rotations  # of each level
+    output: torch.Tensor
+    first: torch.Tensor
+    by: Rotations
     length: torch.Tensor  # [], rows of the text
-    run: Callable[[], Grown] | None = field(default=None)
+    run: Callable[[], Grown] | None = None
 
     @classmethod
-    def like(
-        cls,
-        size: TreeSize,
-        bucket: int,
-        layer: TreeLayer,
-        output: torch.Tensor,
-        first: torch.Tensor,
-        by: Rotations,
-    ) -> _Growth:
-        """Buffers for what is given."""
-        rows = bucket + size.top_k * size.levels
+    def like(cls, size: TreeSize, bucket: int, start: Start) -> _Growth:
+        """Buffers for such a start."""
+        rows, layer = bucket + size.top_k * size.levels, start.layer
         keys, values = (
             held.new_zeros(*held.shape[:2], rows, held.shape[3]) for held in (layer.keys, layer.values)
         )
-        alike = Rotations(*map(torch.empty_like, by))
+        output, first, *by = map(torch.empty_like, (start.output, start.first, *start.by))
         length = torch.zeros((), dtype=torch.long, device=output.device)
-        return cls(
-            size, bucket, keys, values, torch.empty_like(output), torch.empty_like(first), alike, length
-        )
+        return cls(size, bucket, keys, values, output, first, Rotations(*by), length)
 
-    def load(
-        self, layer: TreeLayer, length: int, output: torch.Tensor, first: torch.Tensor, by: Rotations
-    ) -> None:
+    def load(self, start: Start) -> None:
         """Copy a step's inputs to where the recorded work reads them."""
-        for own, held in ((self.keys, layer.keys), (self.values, layer.values)):
-            own[:, :, :length] = held[:, :, :length]
-        for mine, given in zip((self.output, self.first, *self.by), (output, first, *by), strict=True):
-            mine.copy_(given)
+        layer, length = start.layer, start.length
+        self.keys[:, :, :length] = layer.keys[:, :, :length]
+        self.values[:, :, :length] = layer.values[:, :, :length]
+        self.values[:, :, length : self.bucket] = 0  # what no row may see must be finite all the same
+        given = (start.output, start.first, *start.by)
+        for mine, one in zip((self.output, self.first, *self.by), given, strict=True):
+            mine.copy_(one)
         self.length.fill_(length)
 
 
@@ -87,31 +87,24 @@ class RecordedGrowth:
         self._model, self._embedding, self._record = model, embedding, record
         self._growths: dict[tuple[TreeSize, int], _Growth] = {}
         self._lock = Lock()
+        self.works = True  # until a recording has failed
 
-    def __call__(
-        self,
-        size: TreeSize,
-        layer: TreeLayer,
-        length: int,
-        output: torch.Tensor,
-        first: torch.Tensor,
-        by: Rotations,
-    ) -> Grown:
-        """A tree behind ``length`` rows of ``layer``.
-
-        ``output`` [1, d] is that of the root's row, ``first`` [V'] holds log-probabilities of what follows
-        it, and ``by`` the rotations of all levels, a row each.
-        """
-        bucket = max(_SMALLEST_BUCKET, 1 << (length - 1).bit_length())
+    def __call__(self, size: TreeSize, start: Start) -> Grown | None:
+        """A tree, or None where it cannot be recorded."""
+        bucket = bucket_of(start.length)
         with self._lock:
-            growth = self._growths.pop((size, bucket), None)
-            growth = growth or _Growth.like(size, bucket, layer, output, first, by)
+            growth = self._growths.pop((size, bucket), None) or _Growth.like(size, bucket, start)
+            growth.load(start)
+            if growth.run is None:
+                try:
+                    growth.run = recorded_once(lambda: self._grow(growth), self._record)
+                except RuntimeError:  # such as a host read, or no memory for it
+                    self.works = False
+                    self._growths.clear()
+                    return None
             self._growths[size, bucket] = growth  # the last one is the one used last
             while len(self._growths) > _MOST:
                 del self._growths[next(iter(self._growths))]
-            growth.load(layer, length, output, first, by)
-            if growth.run is None:
-                growth.run = self._record(lambda: self._grow(growth))
             return Grown(*(tensor.clone() for tensor in growth.run()))
 
     def _grow(self, growth: _Growth) -> Grown:
