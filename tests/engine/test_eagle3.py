@@ -14,17 +14,15 @@ import torch
 from eagle3_slow import SlowDraft
 from golden import Golden, golden_rows
 from safetensors.torch import load_file, save_file
-from test_captured_runs import as_list_of_operations
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import make_drafter
-from medusa_core.drafters.eagle3 import Settings, recorded_growth
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.load import load_engine
-from medusa_core.model import captured_forward
 from medusa_core.model.target import Target
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
@@ -101,63 +99,6 @@ def test_both_forwards_give_the_same_run(eagle, library):
     runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
     fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert fast == slow
-
-
-def recorded(eagle, record):
-    return replace(eagle, drafts={"eagle3": replace(eagle.drafts["eagle3"], record=record)})
-
-
-@pytest.fixture
-def recordings(monkeypatch):
-    """How many were made, of buckets that a short text outgrows."""
-    monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 8)
-    made = []
-
-    def record(work):
-        made.append(work)
-        return as_list_of_operations(work)
-
-    return made, record
-
-
-@pytest.mark.parametrize("depth", [1, 2, 4])
-def test_a_tree_grown_in_a_recording_is_the_same(eagle, recordings, depth):
-    """Of two runs that take turns with the same buffers, and outgrow them."""
-    engine = recorded(eagle, recordings[1])
-    settings = SMALL | {"draft_depth": depth, "max_new_tokens": 16}
-    prompts = [tiny.random_tokens(length, seed=length) for length in (3, 6)]
-    runs = [engine.stream(prompt, GenerationConfig.of(**settings)) for prompt in prompts]
-    slow = [tiny.run(eagle, prompt, **settings) for prompt in prompts]
-    for step in range(max(map(len, slow))):
-        for run, wanted in zip(runs, slow, strict=True):
-            if step < len(wanted):
-                mine, theirs = next(run).tree, wanted[step].tree
-                assert mine.tokens.tolist() == theirs.tokens.tolist()
-                assert (mine.parents, mine.origins) == (theirs.parents, theirs.origins)
-                torch.testing.assert_close(mine.draft_logp, theirs.draft_logp)
-    assert recordings[0]
-
-
-def test_a_recording_serves_all_steps_of_its_bucket_and_few_are_kept(eagle, recordings, monkeypatch):
-    made, record = recordings
-    engine = recorded(eagle, record)
-    steps = tiny.run(engine, tiny.random_tokens(9, seed=1), **SMALL, max_new_tokens=30)
-    growth = engine.drafts["eagle3"].growth
-    buckets = [bucket for _, bucket in growth._growths]
-    assert buckets == [16, 32, 64]
-    assert len(made) == len(buckets) < len(steps)
-    monkeypatch.setattr(recorded_growth, "_MOST", 1)
-    tiny.run(engine, tiny.random_tokens(9, seed=1), **SMALL, max_new_tokens=2)
-    assert [bucket for _, bucket in growth._growths] == [16]
-
-
-def test_where_no_recording_can_be_made_the_tree_grows_level_by_level(eagle):
-    def fail(work):
-        raise RuntimeError("out of memory")
-
-    runs = [tiny.run(one, **SMALL, max_new_tokens=12) for one in (recorded(eagle, fail), eagle)]
-    mine, theirs = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
-    assert mine == theirs
 
 
 @pytest.mark.parametrize("name", ["c", "transformers"])

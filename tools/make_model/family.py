@@ -1,9 +1,9 @@
 """``python -m tools.make_model.family``: the embedded family, from the base's last tokens to its drafters.
 
 Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
-All drafters learn from the same texts and the same number of tokens. With ``--gpu`` they learn side by side, as
-the texts are written, for which CUDA's MPS should run. What comes out lies below ``--out``, and the texts it
-makes in ``made`` below ``--data-root``.
+All drafters learn from the same texts and the same number of tokens. With ``--gpu`` they learn side by side,
+and so are the texts written, for which CUDA's MPS should run. What comes out lies below ``--out``, and the
+texts it makes in ``made`` below ``--data-root``.
 """
 
 from __future__ import annotations

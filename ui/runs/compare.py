@@ -71,6 +71,9 @@ class CompareRequest(SettingsRequest):
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """All lanes in turn, then the race message."""
         loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
+        if engines.models.untimed:  # whoever compares speeds wants the tree that is fastest here
+            yield Update(status="Timing steps by the size of their tree…")
+            engines.models.measure()
         wished = self._wished(loaded.drafts)
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []

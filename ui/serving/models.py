@@ -85,12 +85,16 @@ class Models:
 
         Returns False where the machine is too busy, so that it is worth another try.
         """
-        if self._engine is None:
-            return True
+        if self._engine is not None:
+            self._engine = _with_step_times(self._engine)
+        return not self.untimed
+
+    @property
+    def untimed(self) -> bool:
+        """Whether step times would choose a tree for the app's own model, and are not there."""
         from medusa_core.evaluation.step_times import lacks_step_times  # noqa: PLC0415 - imports torch
 
-        self._engine = _with_step_times(self._engine)
-        return not lacks_step_times(self._engine)
+        return self._engine is not None and lacks_step_times(self._engine)
 
     def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
