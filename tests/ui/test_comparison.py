@@ -8,18 +8,25 @@ import page_runs
 import pytest
 from trace_factory import make_trace
 
+from medusa_core.config import LoadConfig
+from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation import step_times
+from medusa_core.loading.tuning import keep
+from medusa_core.trees.budget import LatencyPoint
 from ui.records.settings import (
     BY_BUDGET,
     DYNAMIC,
     MAX_PROMPT_CHARACTERS,
     MOST_TOKENS,
     RunSettings,
+    Selection,
     check_prompt,
     make_config,
 )
 from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
+from ui.runs.compare import CompareRequest
 from ui.runs.session import Session
 from ui.runs.verdict import CANNOT, MAY, MUST, equality_verdict, expectation
 
@@ -164,3 +171,22 @@ def test_where_the_forward_is_exact_greedy_texts_must_be_equal_in_bfloat16_too()
     assert "in bfloat16 too" in sentence
     assert expectation(run(**HALF), run(**PLAIN), exact=True)[0] == MAY  # two dtypes
     assert expectation(run(**WARM | HALF), run(**PLAIN | HALF), exact=True)[0] == CANNOT
+
+
+def test_steps_are_timed_before_speeds_are_compared(monkeypatch, own_cache):
+    """For the tree that is fastest here; times that were kept meanwhile are found and need no measuring."""
+    monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
+    session = Session(LoadConfig())
+    session.load()
+    engine = session.models.at_hand(Selection())
+    points = [
+        LatencyPoint(nodes=size, step_ms=float(size)).model_dump(exclude_none=True) for size in (1, 2, 16)
+    ]
+    keep(step_times._key(engine), points)
+    request = CompareRequest("Once upon a time", RunSettings(max_new_tokens=8), 1)
+    said = [update.status for update in session.run(request, StopFlag()) if update.status]
+    words = "Timing steps by the size of their tree…"
+    assert words in said
+    timed = session.models.at_hand(Selection())
+    assert [point.nodes for point in medusa_draft(timed).latency] == [1, 2, 16]
+    assert words not in [update.status for update in session.run(request, StopFlag())]
