@@ -91,10 +91,10 @@ class Models:
 
     @property
     def untimed(self) -> bool:
-        """Whether step times would choose a tree for the app's own model, and are not there."""
+        """Whether step times would choose a tree for the app's own model, and can be had and kept here."""
         from medusa_core.evaluation.step_times import lacks_step_times  # noqa: PLC0415 - imports torch
 
-        return self._engine is not None and lacks_step_times(self._engine)
+        return not self._elsewhere and self._engine is not None and lacks_step_times(self._engine)
 
     def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
