@@ -32,6 +32,10 @@ class TreeSettings:
         "heads, dynamic-16 (in each step the 16 nodes that they find likeliest)",
     )
 
+    def __post_init__(self) -> None:
+        if is_dynamic(self.tree):
+            dynamic_nodes(self.tree)  # a wrong number is told before a model is loaded
+
 
 def named_tree(
     name: str | Topology,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
+from medusa_core.drafters._options import check_options
 from medusa_core.errors import MedusaError
 from medusa_core.trees.origin import Origin
 
@@ -106,3 +107,8 @@ def test_it_stays_within_the_context(engine):
 def test_a_name_without_a_number_of_nodes_is_refused(engine, name):
     with pytest.raises(MedusaError, match=r"no tree is called 'dynamic-.*write dynamic-2 to dynamic-256"):
         tiny.run(engine, tree=name)
+
+
+def test_a_wrong_number_is_told_before_a_model_is_loaded():
+    with pytest.raises(MedusaError, match="write dynamic-2 to dynamic-256"):
+        check_options(GenerationConfig.of(tree="dynamic-0"))
