@@ -2,8 +2,7 @@
 // and whether the text is plain decoding's.
 
 // `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
-// with this tree, timed on this machine while nothing was drawn, or null; "exact", whether the model's forward gives a
-// guess the bits that its token gets alone; "source" and "speedup" of a recorded
+// with this tree, timed on this machine while nothing was drawn, or null; "source" and "speedup" of a recorded
 // run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
 // nearest to the size of the run's trees; "small", how far the speeds of a small model carry, "untimed", why the tree "auto" was
 // not chosen by times, "faster", that this tree is faster than the run's}; null for a run from a file.
@@ -76,7 +75,7 @@ function makeWorth() {
     const small = state.beside && state.beside.small ? " " + LANGUAGE.tell(state.beside.small) : "";
     words.textContent = drafted ? worthWords(worth, state.beside) + small : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;
     same.hidden = !drafted;
-    same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(hypothetical || config, trace.model.dtype, Boolean(state.beside && state.beside.exact)));
+    same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(hypothetical || config, trace.model.dtype, Boolean(trace.model.exact)));
   }
 
   return { card, draw };

@@ -30,7 +30,8 @@ class ModelTrace(Record):
     """What was loaded.
 
     ``context`` positions, by ``extend``, where that is more than the model was trained with; ``window``: how
-    many positions every layer sees, where that is not all of them.
+    many positions every layer sees, where that is not all of them; ``exact``: whether a guess gets the bits
+    that its token gets alone.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ModelTrace(Record):
     context: Count | None = Field(default=None, exclude_if=lambda value: value is None)
     extend: Literal["yarn", "window"] | None = Field(default=None, exclude_if=lambda value: value is None)
     window: Count | None = Field(default=None, exclude_if=lambda value: value is None)
+    exact: bool = Field(default=False, exclude_if=lambda value: not value)
 
     @model_validator(mode="after")
     def _context_is_whole(self) -> ModelTrace:

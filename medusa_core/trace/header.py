@@ -42,7 +42,7 @@ def header_of(engine: Engine, config: GenerationConfig, prompt: list[int]) -> Re
 
 
 def _model_record(engine: Engine, config: GenerationConfig) -> Record:
-    """A ModelTrace: what is loaded, and how far it sees where that is unusual."""
+    """A ModelTrace: what is loaded, how far it sees where that is unusual, and whether it is exact."""
     required = [name for name, field in ModelTrace.model_fields.items() if field.is_required()]
     longer, window = engine.target.longer, engine.target.masks.only_window
     return {
@@ -50,6 +50,7 @@ def _model_record(engine: Engine, config: GenerationConfig) -> Record:
         "name": engine.name_for(config),
         **({"context": longer.length, "extend": longer.how} if longer is not None else {}),
         **({"window": window} if window is not None else {}),
+        **({"exact": True} if engine.target.choice.exact else {}),
     }
 
 

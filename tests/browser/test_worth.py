@@ -31,7 +31,7 @@ def ended(view, beside, **config):
 
 def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(view):
     faster = "The tree “auto”, here of 3 nodes, makes most tokens per second"
-    card = ended(view, {"timed_ms": [2.5, 4.0], "exact": False, "faster": faster})
+    card = ended(view, {"timed_ms": [2.5, 4.0], "faster": faster})
     counts = {
         name: card.locator(f"[data-count={name}] b").inner_text()
         for name in ("worth-mean", "worth-overhead", "worth-speedup")
@@ -46,12 +46,12 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(v
 
 
 def test_nothing_is_estimated_where_no_step_was_timed(view):
-    card = ended(view, {"timed_ms": None, "exact": True})
+    card = ended(view, {"timed_ms": None})
     assert card.locator("[data-count=worth-speedup], [data-count=worth-overhead]").count() == 0
     assert (
         "so there is no estimate: Side by side measures it" in card.locator("[data-role=worth]").inner_text()
     )
-    ended(view, {"timed_ms": None, "exact": True, "untimed": UNTIMED})
+    ended(view, {"timed_ms": None, "untimed": UNTIMED})
     view.wait_for_function(
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
     )
@@ -81,6 +81,16 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
     assert [words.startswith(begun) for words, begun in zip(said, SAME.values(), strict=True)] == [
         True
     ] * len(SAME)
+
+
+def test_a_trace_says_whether_its_model_was_exact(view):
+    """Also one from a file, or of a saved page."""
+    trace = make_trace()
+    trace["model"]["dtype"], trace["config"]["temperature"] = "bfloat16", 0
+    for exact, words in ((False, "Yes, but for near ties"), (True, "Yes: at temperature 0")):
+        trace["model"]["exact"] = exact
+        view.evaluate("(text) => window.view.receive(text)", message_trace(f"exact {exact}", trace))
+        view.wait_for_selector(f"[data-role=sameness]:has-text('{words}')")
 
 
 def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view):

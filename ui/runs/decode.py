@@ -154,7 +154,7 @@ def shown_steps(
 
 
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
-    """What speedup and equality of the text depend on beside the run.
+    """What speedup depends on beside the run.
 
     Steps that a page draws meanwhile take several times as long, so that they say nothing about speedup.
     """
@@ -164,7 +164,6 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     faster = step_times.faster_tree(engine, config)
     return {
         "timed_ms": step_times.timed_steps(engine, config),
-        "exact": engine.target.choice.exact,
         "small": as_data(small_words(engine.info.base)),
         "untimed": as_data(UNTIMED if waits else ""),
         "faster": as_data(Words(FASTER, faster) if faster else ""),
