@@ -42,6 +42,8 @@ def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     assert plan["ends"] == [18, pytest.approx(18 * 1.5 * steps / tokens)]
     assert f"{tokens / steps / 1.5:.2f} times as fast" in plan["said"]
     assert plan["at"] == [int(2 / (18 / tokens)), tokens]
+    slower = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [1.0, 6.0]}])
+    assert "A tree makes a pass 6.00 times as long here" in slower["said"]
 
 
 def test_a_first_visit_begins_with_it_and_any_key_ends_it(shipped_address, open_page):
@@ -69,6 +71,8 @@ def test_who_wants_no_motion_sees_its_end_when_asked_and_can_save_it(shipped_add
     steps, tokens = next(each for each in counts if f"{each[0]} passes · {each[1]} tokens" in words)
     assert steps < tokens
     assert f"{tokens} passes · {tokens} tokens" in words
+    assert page.locator(f"{OPEN} .mdv-showresult").all_text_contents() == [f"{tokens}×", f"{steps}×"]
+    assert page.locator(f"{OPEN} g[opacity='1'] > .mdv-showresult").count() == 2
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ function openingPicture(trace, beside, tall) {
   const picture = svg("svg", { class: "mdv-treepic mdv-showpic", viewBox: `0 0 ${show.width} ${show.height}`, role: "img",
     "aria-label": say`Plain decoding and Medusa write the same text, on one slowed clock.` });
   const half = tall ? show.width : (show.width - 3 * show.pad) / 2;
-  const box = (i) => (tall ? { x: show.pad, y: 84 + i * 270, width: show.width - 2 * show.pad, height: i ? 420 : 255 }
+  const box = (i) => (tall ? { x: show.pad, y: 104 + i * 270, width: show.width - 2 * show.pad, height: i ? 400 : 255 }
     : { x: show.pad + i * (half + show.pad), y: 84, width: half, height: show.height - 84 - 20 });
   const words = wordsOf(show);
   const plain = laneOf(plan, plan.plain, box(0), show, say`Plain decoding`);
@@ -57,11 +57,12 @@ function laneOf(plan, lane, box, show, name) {
   const widest = Math.min(show.scale, inner.width / ((depths + 1) * show.pitch[0]));
   const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * show.pitch[0] + show.chip[0] / 2) * widest, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
   const top = box.y + 110;
+  const result = resultOf(lane, inner, (top + box.y + box.height - 3.4 * show.line) / 2, show);
   const text = textPlaces(plan, inner, box.y + box.height - 3.4 * show.line, show);
   const stays = text.prompt.map(({ words, x, y }) => svg("text", { class: "mdv-showprompt", x, y, "font-size": show.type }, words));
   const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, widest, bottom: box.y + box.height - 4.4 * show.line }));
   const part = svg("g", {}, svg("rect", { class: "mdv-filmwell", x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
-    svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, ...passes.map((pass) => pass.part));
+    svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, result, ...passes.map((pass) => pass.part));
 
   let counted = -1;
 
@@ -71,11 +72,20 @@ function laneOf(plan, lane, box, show, name) {
     passes.forEach((pass, i) => pass.paint(i < done ? 1 : i === done ? share : null));
     if (done === counted) return;
     counted = done;
+    result.setAttribute("opacity", now ? 0 : 1);
+    heads.forEach((head) => head.setAttribute("opacity", now ? 1 : 0));
     counter.textContent = say`${plural(done, "pass", "passes")} · ${plural(tokens, "token")}`;
     marks.forEach((mark, i) => mark.setAttribute("opacity", i < done ? 1 : 0));
   }
 
   return { part, paint };
+}
+
+// What a lane came to, in the place of its guesses once it has ended.
+function resultOf({ passes }, inner, middle, show) {
+  const x = inner.x + inner.width / 2;
+  return svg("g", { opacity: 0 }, svg("text", { class: "mdv-showresult", x, y: middle, "text-anchor": "middle", "font-size": show === SHOW ? 84 : 48 }, passes.length + "×"),
+    svg("text", { class: "mdv-filmtext", x, y: middle + 30, "text-anchor": "middle" }, say`all weights read`));
 }
 
 // The nodes of one pass: each is born at the head of its column, takes its place in the tree, and ends in the text or

@@ -41,5 +41,9 @@ function openingWords({ plain, tree, tokens, isTimed }, time) {
   if (time < 13.5) return say`One pass of the model checks the whole tree: it reads the weights once and keeps what it would have written.`;
   if (time < plain.end) return say`The rest is dropped. Both write the same text: only the number of passes differs.`;
   const counted = say`${plural(tokens.length, "token")} in ${tree.passes.length} passes, not ${plain.passes.length}.`;
-  return isTimed ? counted + " " + say`A pass with a tree takes longer; Medusa’s text is ready ${decimal(plain.end / tree.end)} times as fast.` : counted;
+  const faster = plain.end / tree.end;
+  if (!isTimed) return counted;
+  if (faster >= 1) return counted + " " + say`A pass with a tree takes longer; Medusa’s text is ready ${decimal(faster)} times as fast.`;
+  const longer = (tree.end / tree.passes.length) / (plain.end / plain.passes.length);
+  return counted + " " + say`A tree makes a pass ${decimal(longer)} times as long here; a large model’s, little longer.`;
 }
