@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import page_runs
 import pytest
@@ -26,7 +27,7 @@ from ui.records.settings import (
 )
 from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
-from ui.runs.compare import CompareRequest
+from ui.runs.compare import FINDING, CompareRequest
 from ui.runs.session import Session
 from ui.runs.verdict import CANNOT, MAY, MUST, equality_verdict, expectation
 
@@ -183,10 +184,27 @@ def test_steps_are_timed_before_speeds_are_compared(monkeypatch, own_cache):
         LatencyPoint(nodes=size, step_ms=float(size)).model_dump(exclude_none=True) for size in (1, 2, 16)
     ]
     keep(step_times._key(engine), points)
-    request = CompareRequest("Once upon a time", RunSettings(max_new_tokens=8), 1)
-    said = [update.status for update in session.run(request, StopFlag()) if update.status]
-    words = "Timing steps by the size of their tree…"
-    assert words in said
-    timed = session.models.at_hand(Selection())
-    assert [point.nodes for point in medusa_draft(timed).latency] == [1, 2, 16]
-    assert words not in [update.status for update in session.run(request, StopFlag())]
+    settings = RunSettings(max_new_tokens=8)
+
+    def compared(**changes):
+        updates = list(session.run(CompareRequest("Once upon", replace(settings, **changes), 1), StopFlag()))
+        return FINDING in [update.status for update in updates], " ".join(str(one.badge) for one in updates)
+
+    assert compared(method="eagle3")[0] is False  # no lane has the tree that is looked for
+    found, badges = compared()
+    assert found
+    nodes = medusa_draft(session.models.at_hand(Selection())).tree("auto").size
+    assert f"Medusa’s tree “auto” has {nodes} nodes here, the fastest" in badges
+    assert compared()[0] is False
+
+
+def test_where_steps_cannot_be_timed_the_lane_says_so_and_nobody_waits_again(monkeypatch, own_cache):
+    monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
+    monkeypatch.setattr(step_times, "_LEAST_SHARE", 2.0)  # as on a machine that is never quiet
+    session, flag = Session(LoadConfig()), StopFlag()
+    session.load()
+    request = CompareRequest("Once upon", RunSettings(max_new_tokens=8), 1)
+    for waits in (True, False):
+        updates = list(session.run(request, flag))
+        assert (FINDING in [update.status for update in updates]) is waits
+        assert any("this machine was too busy to time its steps" in str(update.badge) for update in updates)

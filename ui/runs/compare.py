@@ -16,7 +16,7 @@ from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, what_counts
 from ui.records.messages import lane, race_message, status_message
-from ui.records.settings import RunSettings, check_prompt, make_config
+from ui.records.settings import YOURS, RunSettings, check_prompt, make_config
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs import verdict as comparison
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from medusa_core.drafters import Draft
     from medusa_core.engine import Engine
 
+FASTEST_TREE = "Medusa’s tree “auto” has {0} nodes here, the fastest by the times of its steps."
+UNTIMED_TREE = (
+    "Medusa’s tree has {0} nodes, as shipped with the heads: this machine was too busy to time its steps, so "
+    "it may not be the fastest here."
+)
+FINDING = "Finding the tree that is fastest on this machine: once, for about two seconds…"
 WARM_UP_TOKENS = 6
 NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
 MOST_REPETITIONS = 5
@@ -71,14 +77,15 @@ class CompareRequest(SettingsRequest):
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """All lanes in turn, then the race message."""
         loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
-        if engines.models.untimed:  # whoever compares speeds wants the tree that is fastest here
-            yield Update(status="Timing steps by the size of their tree…")
-            engines.models.measure()
         wished = self._wished(loaded.drafts)
+        if not flag.stopped and self._wants_step_times(engines, wished):
+            yield Update(status=FINDING)
+            engines.models.measure_now()
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []
         for settings in reversed(wished):
             made.insert(0, (yield from _noted(ready(engines, settings), badges)))
+        badges += [words for used, config in reversed(made) if (words := _auto_tree(used, config))]
         yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # of each lane what is to be known
         counts = [
             what_counts(settings, config, used.drafts)
@@ -95,12 +102,35 @@ class CompareRequest(SettingsRequest):
             lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
 
+    def _wants_step_times(self, engines: Engines, wished: Sequence[RunSettings]) -> bool:
+        """Whether a lane takes the tree that is fastest here, and which one that is can be found now."""
+        from medusa_core.evaluation.step_times import asks_for_auto_tree  # noqa: PLC0415 - imports torch
+
+        shipped = [make_config(settings) for settings in wished if settings.heads != YOURS]
+        asked = any(map(asks_for_auto_tree, shipped))
+        return asked and engines.models.wants_step_times(self.settings.selection)
+
     def _wished(self, drafts: Mapping[str, Draft] | None = None) -> list[RunSettings]:
         """Settings of both lanes, and of plain decoding where neither of them is it."""
         lanes = [self.settings, self.second.settings(self.settings, drafts)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
             lanes.append(replace(self.settings, method=PLAIN_METHOD))
         return lanes
+
+
+def _auto_tree(engine: Engine, config: GenerationConfig) -> Words | str:
+    """What the tree "auto" came to in a lane; nothing for other trees."""
+    from medusa_core.drafters.medusa import AUTO, medusa_draft  # noqa: PLC0415 - imports torch
+    from medusa_core.evaluation import step_times  # noqa: PLC0415
+
+    if not step_times.asks_for_auto_tree(config):
+        return ""
+    draft = medusa_draft(engine)
+    nodes = draft.tree(AUTO).size
+    if step_times.lacks_step_times(engine):
+        return Words(UNTIMED_TREE, nodes)
+    timed = draft.fastest is not None and draft.fastest.tokens_per_second is not None
+    return Words(FASTEST_TREE, nodes) if timed else ""
 
 
 def _noted(

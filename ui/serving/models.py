@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
@@ -27,6 +28,8 @@ from ui.serving.policy import AllowedModel, Policy
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
+BUSY_SECONDS = 60  # after a try for step times that failed nobody waits for another
+
 log = logging.getLogger(__name__)
 
 
@@ -46,6 +49,7 @@ class Models:
         self._policy = policy
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
+        self._tried_at = -float(BUSY_SECONDS)  # when step times were last tried for, in seconds
         self._cache = ModelCache()
         self._loader = ModelLoader(self._cache)
 
@@ -87,14 +91,24 @@ class Models:
         """
         if self._engine is not None:
             self._engine = _with_step_times(self._engine)
-        return not self.untimed
+        return not self._lacks_step_times
+
+    def measure_now(self) -> None:
+        """As ``measure``, twice where need be, and then not soon again: for who compares speeds."""
+        if not self.measure():
+            self.measure()
+        self._tried_at = time.monotonic()
+
+    def wants_step_times(self, selection: Selection) -> bool:
+        """Whether they would choose a tree for this model, can be had here, and were not just tried for."""
+        own = selection.model is None and not self._elsewhere
+        return own and self._lacks_step_times and time.monotonic() > self._tried_at + BUSY_SECONDS
 
     @property
-    def untimed(self) -> bool:
-        """Whether step times would choose a tree for the app's own model, and can be had and kept here."""
+    def _lacks_step_times(self) -> bool:
         from medusa_core.evaluation.step_times import lacks_step_times  # noqa: PLC0415 - imports torch
 
-        return not self._elsewhere and self._engine is not None and lacks_step_times(self._engine)
+        return self._engine is not None and lacks_step_times(self._engine)
 
     def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
         """The visitor's model for a run. One that was put away is loaded again, with words on the way."""

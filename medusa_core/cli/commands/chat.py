@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> None:
         from medusa_core.engine.chat import Conversation
 
     engine, config, notes = load_for_run(args, generation_config(args))
+    engine.fixed_tree(config)  # a tree that there is not ends the command, not each message
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
     _say("\n".join([headline(engine, config), *notes]))
     if chat.conversation.notice:
