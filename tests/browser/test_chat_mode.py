@@ -168,7 +168,8 @@ def test_a_message_that_cannot_be_sent_gets_a_hint_and_stays(chat):
     too_much = "a " * 3000
     write(chat, too_much)
     status(chat, "the context holds 2048")
-    assert chat.locator("#chat-message textarea").input_value() == too_much
+    box = "document.querySelector('#chat-message textarea').value"
+    chat.wait_for_function(f"(text) => {box} === text", arg=too_much)
     assert len(words(chat)) == 2
     write(chat, "go on")
     replies(chat, 2)
