@@ -47,7 +47,7 @@ class Eagle3Draft:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     library: Library | None = None  # computes the layer in C
-    record: Record | None = None  # of the device, where a tree may grow in a recording
+    record: Record | None = None  # captures the growth of a tree on a GPU
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:

@@ -73,7 +73,8 @@ class _Growth:
         layer, length = start.layer, start.length
         self.keys[:, :, :length] = layer.keys[:, :, :length]
         self.values[:, :, :length] = layer.values[:, :, :length]
-        self.values[:, :, length : self.bucket] = 0  # what no row may see must be finite all the same
+        # A slot that no row sees has the weight 0, and 0 times infinity is no number.
+        self.values[:, :, length : self.bucket] = 0
         given = (start.output, start.first, *start.by)
         for mine, one in zip((self.output, self.first, *self.by), given, strict=True):
             mine.copy_(one)
