@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from itertools import islice
 from time import perf_counter, thread_time
-from typing import Any
+from typing import Any, NamedTuple
 
 from medusa_core.config import ENGINE_VERSION, GenerationConfig
 from medusa_core.drafters import drafters_of
@@ -135,16 +135,31 @@ def faster_tree(engine: Engine, config: GenerationConfig) -> int | None:
     return nodes if 1 < nodes != tree.size else None
 
 
+class AutoTree(NamedTuple):
+    """What the tree "auto" comes to: its nodes, and whether it was chosen by step times or could be."""
+
+    nodes: int
+    timed: bool
+    untimed: bool  # step times would choose one, and are not there
+
+
+def auto_tree(engine: Engine, config: GenerationConfig) -> AutoTree | None:
+    """The tree "auto" of a run; None for other trees."""
+    if not asks_for_auto_tree(config) or NAME not in engine.drafts:
+        return None
+    draft = medusa_draft(engine)
+    timed = draft.fastest is not None and draft.fastest.tokens_per_second is not None
+    return AutoTree(draft.tree(AUTO).size, timed, lacks_step_times(engine))
+
+
 def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
     """What the tree "auto" comes to in a run, and why; empty for other trees."""
-    if not asks_for_auto_tree(config) or NAME not in engine.drafts:
+    if (tree := auto_tree(engine, config)) is None:
         return ""
-    draft = medusa_draft(engine)
-    nodes = f"tree auto: {draft.tree(AUTO).size} nodes"
-    if draft.fastest is None or draft.fastest.tokens_per_second is None:
-        busy = ": this machine is too busy to time its steps" if lacks_step_times(engine) else ""
-        return f"{nodes}, as shipped with the heads{busy}"
-    return f"{nodes}, the fastest here by the times of its steps"
+    if tree.timed:
+        return f"tree auto: {tree.nodes} nodes, the fastest here by the times of its steps"
+    busy = ": this machine is too busy to time its steps" if tree.untimed else ""
+    return f"tree auto: {tree.nodes} nodes, as shipped with the heads{busy}"
 
 
 def _configs(engine: Engine) -> dict[int, GenerationConfig]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 FASTEST_TREE = "Medusa’s tree “auto” has {0} nodes here, the fastest by the times of its steps."
 UNTIMED_TREE = (
-    "Medusa’s tree has {0} nodes, as shipped with the heads: this machine was too busy to time its steps, so "
-    "it may not be the fastest here."
+    "Medusa’s tree has {0} nodes, as it comes with the heads: steps have not been timed in a quiet moment "
+    "here, so another may be faster."
 )
 FINDING = "Finding the tree that is fastest on this machine: once, for about two seconds…"
 WARM_UP_TOKENS = 6
@@ -120,17 +120,12 @@ class CompareRequest(SettingsRequest):
 
 def _auto_tree(engine: Engine, config: GenerationConfig) -> Words | str:
     """What the tree "auto" came to in a lane; nothing for other trees."""
-    from medusa_core.drafters.medusa import AUTO, medusa_draft  # noqa: PLC0415 - imports torch
-    from medusa_core.evaluation import step_times  # noqa: PLC0415
+    from medusa_core.evaluation.step_times import auto_tree  # noqa: PLC0415 - imports torch
 
-    if not step_times.asks_for_auto_tree(config):
+    tree = auto_tree(engine, config)
+    if tree is None or not (tree.timed or tree.untimed):
         return ""
-    draft = medusa_draft(engine)
-    nodes = draft.tree(AUTO).size
-    if step_times.lacks_step_times(engine):
-        return Words(UNTIMED_TREE, nodes)
-    timed = draft.fastest is not None and draft.fastest.tokens_per_second is not None
-    return Words(FASTEST_TREE, nodes) if timed else ""
+    return Words(FASTEST_TREE if tree.timed else UNTIMED_TREE, tree.nodes)
 
 
 def _noted(
