@@ -178,8 +178,7 @@ def test_steps_are_timed_before_speeds_are_compared(monkeypatch, own_cache):
     """For the tree that is fastest here; times that were kept meanwhile are found and need no measuring."""
     monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
     session = Session(LoadConfig())
-    session.load()
-    engine = session.models.at_hand(Selection())
+    engine = session.models.own()  # `load` would time steps in a thread that outlives the test
     points = [
         LatencyPoint(nodes=size, step_ms=float(size)).model_dump(exclude_none=True) for size in (1, 2, 16)
     ]
@@ -202,7 +201,7 @@ def test_where_steps_cannot_be_timed_the_lane_says_so_and_nobody_waits_again(mon
     monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
     monkeypatch.setattr(step_times, "_LEAST_SHARE", 2.0)  # as on a machine that is never quiet
     session, flag = Session(LoadConfig()), StopFlag()
-    session.load()
+    session.models.own()
     request = CompareRequest("Once upon", RunSettings(max_new_tokens=8), 1)
     for waits in (True, False):
         updates = list(session.run(request, flag))
