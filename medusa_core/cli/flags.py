@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from medusa_core.acceptance import rule_info, rule_names, rules_in_words
-from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig
+from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig, check_settings
 from medusa_core.drafters import drafter_names, merged_in_words, method
 from medusa_core.drafters._options import (
     check_options,
@@ -42,7 +42,9 @@ def add_settings(parser: argparse.ArgumentParser, config: type) -> None:
 def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> T:
     """Build a settings record from parsed flags. Raises MedusaError when one is out of range."""
     values = {f.name: getattr(args, f.name) for f in fields(config) if hasattr(args, f.name)}
-    return config(**values | changes)
+    record = config(**values | changes)
+    check_settings(record)
+    return record
 
 
 def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:

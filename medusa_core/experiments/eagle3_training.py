@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
@@ -38,9 +38,6 @@ class Settings:
     data: str = setting("", "text to train on, .jsonl or .txt; default: text the model itself writes")
     runs: str = setting("runs/eagle3-training", "folder for the training runs")
     compile: bool = setting(False, "compile the draft layer: minutes first, then each step is shorter")
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 4, "max_new_tokens": 96, "rounds": 2}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.trees.baselines import best_cartesian, random_cartesian
@@ -34,9 +34,6 @@ class Settings:
     nodes: str = setting("2,4,8,12,16,24,32,48,64,128,256", "sizes of the trees, the root included")
     random_trees: int = setting(2, "random dense trees of each size", low=0, high=20)
     seed: int = setting(0, "seed of the random trees", low=0)
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 2, "max_new_tokens": 64, "rounds": 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 from medusa_core.hardware.devices import known_devices
 from medusa_core.hardware.shapes import known_shapes
 
@@ -35,9 +35,6 @@ class VariantSettings:
     calibration: str = setting("", "comma-separated JSONL files of prompts; default: the shipped prompts")
     calibration_skip: int = setting(0, "prompts left out at the start of each calibration file", low=0)
 
-    def __post_init__(self) -> None:
-        check_settings(self)
-
 
 QUICK_VARIANTS: dict[str, object] = {"tokens": 8192, "nodes": 8}
 
@@ -48,6 +45,3 @@ class SimulatedSettings:
 
     model: str = setting("llama-7b", "shape of the model", choices=tuple(known_shapes()))
     device: str = setting("a100", "device", choices=tuple(known_devices()))
-
-    def __post_init__(self) -> None:
-        check_settings(self)

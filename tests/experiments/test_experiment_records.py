@@ -127,6 +127,7 @@ def test_the_command_prints_a_table_and_the_record(engine_folder, prompt_file, c
         (["figure3", "--quick", "--store"], "too coarse"),
         (["figure3", "--prompts", "Nothing=shipped"], "no shipped prompts"),
         (["figure3", "--limit", "0"], "--limit"),
+        (["figure3", "--rounds", "0"], "rounds is 0"),
         (["figure3", "--prompts", "A=missing.jsonl"], "cannot read"),
         (["figure4", "--nodes", "0"], "--nodes"),
         (["figure5", "--epsilons", "7"], "epsilon is 7"),

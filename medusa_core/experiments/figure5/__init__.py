@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 
 TITLE = "Thresholds of typical acceptance"
 QUALITY = "mean log p of a generated token under a judge model at temperature 1, in nats; higher is likelier"
@@ -27,9 +27,6 @@ class Settings:
     judge: str = setting(
         "", "folder or hub name of the judge, same vocabulary; default: the base itself in float32"
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 3, "max_new_tokens": 96}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 
 TITLE = "Draft models by the tokens they draft"
 QUALITY = None
@@ -25,9 +25,6 @@ class Settings:
     draft_models: str = setting(
         "", "draft models of other sizes, as in small=FOLDER,large=FOLDER; default: the one that is loaded"
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 2, "max_new_tokens": 96}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 
 TITLE = "Key-value heads shared after the training"
 QUALITY = "loss on held-out text, nats a token; lower is better"
@@ -30,9 +30,6 @@ class Settings:
     uptrained: float = setting(0.05, "share of them that a model with shared heads sees", low=0.0, high=1.0)
     data: str = setting("", "text to train on, .jsonl or .txt; default: text the model itself writes")
     runs: str = setting("runs/grouped-heads", "folder for the text and the models")
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 2, "max_new_tokens": 96}

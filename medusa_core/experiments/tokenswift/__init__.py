@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import check_settings, setting
+from medusa_core.config import setting
 
 TITLE = "Long texts by their length"
 QUALITY = None
@@ -30,9 +30,6 @@ class Settings:
         "ablations: comma-separated NAME=VALUE, each a further series with one setting changed, as in "
         "draft_budget=128,draft_ngrams=0,penalty=1.1,prefill=512; prefill is the length of the prompt",
     )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
 
 
 DEFAULTS: dict[str, object] = {"limit": 1, "rounds": 1}
