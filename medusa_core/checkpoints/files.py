@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -235,21 +235,26 @@ def tensor_headers(file: Path) -> list[TensorHeader]:
         raise MedusaError(f"cannot read {file.parent}: {file_fault(file, error)}") from error
 
 
-def require_finite(
-    source: Path | str, placed: Iterable[torch.Tensor], given: Iterable[torch.Tensor], dtype: torch.dtype
-) -> None:
-    """Raise MedusaError for NaN or infinity in heads, which would make every guess the same without a word.
+def headers(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[TensorHeader]:
+    """The wanted tensors of a folder's file, or of its shards. Raises MedusaError for damaged files."""
+    files = shards(folder, name, wanted)
+    return [header for file in files for header in tensor_headers(file) if wanted(header.name)]
 
-    ``given`` are the tensors of the file in ``source``, ``placed`` the same in ``dtype``.
+
+def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
+    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word.
+
+    ``state`` are the tensors as they were read, ``dtype`` what they will have; ``what`` names their owner.
     """
-    if all(map(_is_finite, placed)):
-        return
-    if all(map(_is_finite, given)):
-        kind = str(dtype).removeprefix("torch.")
-        raise MedusaError(
-            f"the heads in {source} hold numbers too large for {kind}: use --dtype bfloat16 or float32"
-        )
-    raise MedusaError(f"the heads in {source} hold NaN or infinity: fetch, convert or train them again")
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or _is_finite(tensor.to(dtype)):
+            continue
+        if _is_finite(tensor):
+            kind = str(dtype).removeprefix("torch.")
+            raise MedusaError(
+                f"{name} of {what} holds numbers too large for {kind}: use --dtype bfloat16 or float32"
+            )
+        raise MedusaError(f"{name} of {what} holds NaN or infinity: fetch, convert or train it again")
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

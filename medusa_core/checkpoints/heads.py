@@ -72,9 +72,8 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
     Raises MedusaError when hidden size or vocabulary differ, or when there are numbers that are none.
     """
     _require_same_sizes(tensors, lm_head, source)
-    placed = _placed(tensors, lm_head)
-    require_finite(source, _weights(placed), _weights(tensors), placed.block_weight.dtype)
-    return placed
+    require_finite(f"the heads in {source}", _weights(tensors), lm_head.dtype)
+    return _placed(tensors, lm_head)
 
 
 def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> None:
@@ -116,10 +115,10 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     return last.expand(tensors.count, -1, -1).contiguous()
 
 
-def _weights(tensors: HeadTensors) -> Iterator[torch.Tensor]:
-    yield from (tensors.block_weight, tensors.block_bias)
-    if tensors.lm_weight is not None:
-        yield tensors.lm_weight
+def _weights(tensors: HeadTensors) -> State:
+    """The heads' numbers by what they are for."""
+    blocks = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
+    return blocks if tensors.lm_weight is None else blocks | {"LM head": tensors.lm_weight}
 
 
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full

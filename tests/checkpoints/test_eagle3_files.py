@@ -103,7 +103,7 @@ FAULTS = {
     "a map out of the vocabulary": (changed(d2t=SAME + 9), {}, "from 9 to 24, they must be 16 different"),
     "a token twice": (changed(d2t=-torch.arange(16) // 2 * 2 // 2), {}, "they must be 16 different"),
     "maps that disagree": (changed(t2d=torch.ones(V).bool()), {}, "a t2d that names other tokens than d2t"),
-    "not a number": (changed(norm__weight=NAN), {}, r"NaN or infinity in norm\.weight"),
+    "not a number": (changed(norm__weight=NAN), {}, r"norm\.weight of EAGLE-3 in .* holds NaN or infinity"),
     "two layers": (files.state(), {"num_hidden_layers": 2}, "num_hidden_layers is 2: EAGLE-3"),
     "no width": (files.state(), {"hidden_size": None}, "hidden_size is None: it must be a whole number"),
     "a huge number": (files.state(), {"intermediate_size": 10**12}, "intermediate_size is 1000000000000"),

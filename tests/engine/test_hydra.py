@@ -14,13 +14,13 @@ from hydra_heads import hydra_draft, slow_state, slow_tree
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.hydra.draft import HydraDraft
 from medusa_core.drafters.hydra.heads import HydraHeads
-from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.load import load_engine
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -179,7 +179,7 @@ def test_each_head_computes_the_recorded_numbers(golden, kind):
         hidden = torch.tensor(unit["hidden_states"])
         state = hidden[-1]
         if heads.prefix is not None:
-            cache = PrefixCache(len(hidden))
+            cache = TreeCache(1, 0)
             heads.prefix.read(hidden, cache)
             state = heads.prefix.last(state, cache)
             wanted = torch.tensor(unit["prefix_embedding_last"])

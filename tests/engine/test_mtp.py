@@ -103,7 +103,10 @@ DAMAGE = {
         "has multi-head latent attention",
     ),
     "another width": (lambda t: t.update({"enorm.weight": torch.ones(7)}), "holds enorm.weight as [7]"),
-    "not a number": (lambda t: t["eh_proj.weight"].fill_(float("nan")), "NaN or infinity in eh_proj.weight"),
+    "not a number": (
+        lambda t: t["eh_proj.weight"].fill_(float("nan")),
+        "holds NaN or infinity: fetch, convert or train it",
+    ),
 }
 
 

@@ -15,11 +15,11 @@ from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.hydra.draft import NativeLinear, in_c
 from medusa_core.drafters.hydra.heads import HydraHeads
-from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.mtp.drafter import NativeMtpNetwork
 from medusa_core.drafters.mtp.model import MtpLayer
+from medusa_core.model.kv_cache import TreeCache
 
 
 @pytest.mark.sample
@@ -133,13 +133,18 @@ def test_hydra_heads_say_what_their_modules_say(dtype, library):
     assert {id(one) for one in fast.parameters()} == {id(one) for one in heads.parameters()}
     found = []
     for each in (heads, fast):
-        cache = PrefixCache(40)
+        cache = TreeCache(1, 0)
         rows = torch.randn(20, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
         each.prefix.read(rows, cache)
         state = each.prefix.last(rows[-1], cache)
         paths = [torch.cat([state, *[row.roll(head) for row in rows[: head + 1]]])[None] for head in range(3)]
         found.append(
-            [cache.rows(), state, *(each(head, path.expand(4, -1)) for head, path in enumerate(paths))]
+            [
+                cache.tree_layers[0].keys[:, :, :20],
+                cache.tree_layers[0].values[:, :, :20],
+                state,
+                *(each(head, path.expand(4, -1)) for head, path in enumerate(paths)),
+            ]
         )
     for mine, theirs in zip(*found, strict=True):
         assert off(mine, theirs) < (1e-5 if dtype == torch.float32 else 0.03)

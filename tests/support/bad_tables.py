@@ -187,8 +187,8 @@ HEAD_ROWS: dict[str, Row] = {
         frozenset({"convert"}),
     ),
     "heads with NaN": Row(
-        heads(other_heads(lambda state: state["1.0.linear.weight"].fill_(torch.nan))), "hold NaN or infinity",
-        "fetch, convert or train them again", frozenset({"convert"}),
+        heads(other_heads(lambda state: state["1.0.linear.weight"].fill_(torch.nan))), "NaN or infinity",
+        "fetch, convert or train it again", frozenset({"convert"}),
     ),
     "heads without one tensor": Row(
         heads(other_heads(lambda state: state.pop("1.1.weight"))), r"lacks 1\.1\.weight", "again"

@@ -31,8 +31,6 @@ from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 
-_LEAST_SLOTS = 128
-
 
 @dataclass(frozen=True)
 class BlockDraft:
@@ -122,7 +120,7 @@ class BlockDrafter:
         """The likeliest combinations of the block's guesses below ``root``."""
         levels = min(depth, self._tree.depth)
         size = self._model.block
-        self._make_room(size)
+        self._cache.grow_for(size)
         embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
         attends = [self._attend(layer) for layer in range(len(self._model.layers))]
         rows = self._model.rows(embedded, self._last)
@@ -147,17 +145,13 @@ class BlockDrafter:
         count = len(features)
         if not count:
             return
-        self._make_room(count)
+        self._cache.grow_for(count)
         fused = self._model.fuse(features.to(self._embedding))
         text = self._model.text(fused, self._rotary.at(self.length, count))
         for layer, parts in enumerate(text):
             key, value = (part.transpose(0, 1)[None] for part in parts)
             self._cache.update(key, value, layer)
         self._cache.commit(range(count))
-
-    def _make_room(self, count: int) -> None:
-        if self.length + count > self._cache.slots:
-            self._cache.reserve(max(2 * self._cache.slots, self.length + count, _LEAST_SLOTS))
 
 
 def _origin(level: int, rank: int) -> Origin:

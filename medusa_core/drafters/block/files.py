@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import read_config, read_tensors, shards, tensor_headers
+from medusa_core.checkpoints.files import headers, read_config, read_tensors, require_finite
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
@@ -35,11 +35,9 @@ def owns(folder: Path) -> bool:
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
     """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
-    found = (
-        one.count for file in shards(folder, WEIGHTS_NAME, lambda _: True) for one in tensor_headers(file)
-    )
+    held = headers(folder, WEIGHTS_NAME, lambda _: True)
     shape, _, layers = _sizes(folder)
-    return DraftSize(sum(found), 2 * layers * shape.key_heads * shape.head_size)
+    return DraftSize(sum(header.count for header in held), 2 * layers * shape.key_heads * shape.head_size)
 
 
 def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
@@ -72,12 +70,8 @@ def read(folder: Path, lm_head: torch.Tensor, dtype: torch.dtype) -> BlockModel:
     with torch.device("meta"):
         model = BlockModel(shape, block, layers, lm_head)
     state = read_tensors(folder, WEIGHTS_NAME, lambda _: True, "block drafter")
+    require_finite(f"the block drafter in {folder}", state, dtype)
     state = {name: tensor.to(lm_head.device, dtype) for name, tensor in state.items()}
-    for name, tensor in state.items():
-        if not bool(torch.isfinite(tensor).all()):
-            raise MedusaError(
-                f"the block drafter in {folder} holds NaN or infinity in {name}: fetch it again"
-            )
     try:
         model.load_state_dict(state, assign=True)
     except RuntimeError as error:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from medusa_core.checkpoints.files import State
+from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
@@ -84,7 +84,7 @@ def load(folder: Path, target: Target) -> Eagle3Draft:
     _require_same_sizes(shape, target, folder)
     state = read_draft(folder, shape)
     own = state.pop(EMBEDDING, None)
-    _require_finite(state, target.dtype, folder)
+    require_finite(f"EAGLE-3 in {folder}", state, target.dtype)
     table = target_embedding(target)
     notes: tuple[str, ...] = ()
     if own is not None and not torch.equal(own.to(table), table):
@@ -139,16 +139,3 @@ def _require_same_sizes(shape: DraftShape, target: Target, folder: Path) -> None
         raise MedusaError(
             f"EAGLE-3 in {folder} reads layers {', '.join(map(str, layers))}, the model has {count}: {_OTHER}"
         )
-
-
-def _require_finite(state: State, dtype: torch.dtype, folder: Path) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word."""
-    for name, tensor in state.items():
-        if not tensor.is_floating_point() or bool(torch.isfinite(tensor.to(dtype)).all()):
-            continue
-        if bool(torch.isfinite(tensor).all()):
-            kind = str(dtype).removeprefix("torch.")
-            raise MedusaError(
-                f"EAGLE-3 in {folder} holds numbers too large for {kind}: use --dtype bfloat16 or float32"
-            )
-        raise MedusaError(f"EAGLE-3 in {folder} holds NaN or infinity in {name}: fetch or train it again")

@@ -24,7 +24,7 @@ from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
 from medusa_core.trees.tree import depths_of
 
-_LEAST_SLOTS = 128
+_LEAST_ROWS = 128
 
 
 class Eagle3Drafter:
@@ -128,7 +128,7 @@ class Eagle3Drafter:
     def _append(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         start, end = len(self._tokens), len(self._tokens) + len(tokens)
         if end > len(self._fused):
-            self._keep_features(max(2 * len(self._fused), end, _LEAST_SLOTS))
+            self._keep_features(max(2 * len(self._fused), end, _LEAST_ROWS))
         self._fused[start:end] = self._network.fuse(features.to(self._fused))
         self._tokens += tokens
 
@@ -163,8 +163,7 @@ class Eagle3Drafter:
         Those of the last row, and with ``together`` of all rows.
         """
         count = len(tokens)
-        if self._cache.length + count > self._cache.slots:
-            self._cache.reserve(max(2 * self._cache.slots, self._cache.length + count, _LEAST_SLOTS))
+        self._cache.grow_for(count)
         by = self._rotary.at(position, 1 if together else count)
         found = self._network(tokens, features, by, self._cache, seen, count if together else 1)
         self._cache.commit(range(count))

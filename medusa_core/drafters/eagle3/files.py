@@ -13,11 +13,10 @@ import torch
 
 from medusa_core.checkpoints.files import (
     State,
+    headers,
     read_config,
     read_pickled,
     read_tensors,
-    shards,
-    tensor_headers,
 )
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
@@ -46,10 +45,8 @@ def owns(folder: Path) -> bool:
 def size(folder: Path, base: ModelSize) -> DraftSize:
     """What it takes beside ``base``, by the files' headers or else by the config. Raises MedusaError."""
     shape = read_shape(folder)
-    files = shards(folder, WEIGHTS_NAME, lambda _: True)
-    found = (tensor for file in files for tensor in tensor_headers(file))
-    numbers = sum(tensor.count for tensor in found if tensor.name not in (*_MAPS, EMBEDDING))
-    return DraftSize(numbers or shape.weights, shape.cache_row)
+    own = headers(folder, WEIGHTS_NAME, lambda name: name not in (*_MAPS, EMBEDDING))
+    return DraftSize(sum(header.count for header in own) or shape.weights, shape.cache_row)
 
 
 def read_shape(folder: Path) -> DraftShape:

@@ -103,8 +103,8 @@ def load(folder: Path, target: Target) -> HydraDraft:
             f"the heads in {folder} know {heads.vocabulary} tokens, the base model {target.vocab_size}: "
             f"{OTHER_BASE}"
         )
-    given = (tensor for name, tensor in state.items() if not is_unused(name))
-    require_finite(folder, heads.parameters(), given, target.dtype)
+    used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
+    require_finite(f"the heads in {folder}", used, target.dtype)
     return HydraDraft(
         heads.requires_grad_(False).eval(),
         *tree_and_accuracies(folder, heads.count, target.output_device),

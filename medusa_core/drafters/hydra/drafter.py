@@ -17,9 +17,9 @@ import torch
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.hydra import NAME
 from medusa_core.drafters.hydra.draft import HydraDraft
-from medusa_core.drafters.hydra.prefix import PrefixCache
 from medusa_core.errors import counted
 from medusa_core.model.features import LAST_HIDDEN, Features
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, ancestor_mask
@@ -60,7 +60,7 @@ class HydraDrafter:
         self._embed = target.held.weights.get_input_embeddings()
         self._ids_device, self._device = target.device, target.output_device
         self._tree = tree
-        self._cache = PrefixCache(target.context)
+        self._cache = TreeCache(1, 0)
         self._shapes: dict[int, _Shape] = {}
         self._hidden: torch.Tensor  # hidden state of the last accepted token
 

@@ -18,59 +18,13 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from medusa_core.errors import MedusaError
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.rotary import rotated, rotations_at
 
 _COPIED = (
     "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
     "hidden_act", "rms_norm_eps", "rope_parameters", "max_position_embeddings", "attention_bias", "mlp_bias",
 )  # fmt: skip
-
-
-class PrefixCache:
-    """Keys and values of the rows read so far, [2, kv_heads, slots, D], in slots that grow by doubling."""
-
-    def __init__(self, most: int) -> None:
-        """``most`` rows it will ever hold: the target's context."""
-        self._most = most
-        self._least = 0  # slots that are asked for at the next append
-        self._rows: torch.Tensor | None = None
-        self.length = 0
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that its slots take."""
-        return 0 if self._rows is None else self._rows.nbytes
-
-    def reserve(self, slots: int) -> None:
-        """Have so many slots from the next append on."""
-        self._least = min(slots, self._most)
-
-    def append(self, rows: torch.Tensor) -> torch.Tensor:
-        """Write keys and values [2, kv_heads, T, D] behind those there are; return all of them."""
-        end = self.length + rows.shape[2]
-        self._rows = self._with_room(end, rows)
-        self._rows[:, :, self.length : end] = rows
-        self.length = end
-        return self._rows[:, :, :end]
-
-    def rows(self) -> torch.Tensor:
-        """Keys and values of all rows: [2, kv_heads, T, D]."""
-        assert self._rows is not None
-        return self._rows[:, :, : self.length]
-
-    def truncate(self, length: int) -> None:
-        """Forget what came after the first ``length`` rows; the slots stay."""
-        self.length = min(self.length, length)
-
-    def _with_room(self, needed: int, like: torch.Tensor) -> torch.Tensor:
-        held, slots = self._rows, 0 if self._rows is None else self._rows.shape[2]
-        if held is not None and max(needed, self._least) <= slots:
-            return held
-        slots = max(needed, self._least, min(2 * slots, self._most))
-        grown = like.new_zeros(*like.shape[:2], slots, like.shape[3])
-        if held is not None:
-            grown[:, :, : self.length] = held[:, :, : self.length]
-        return grown
 
 
 class PrefixLayer(nn.Module):
@@ -109,22 +63,24 @@ class PrefixLayer(nn.Module):
         projection = self._layer.self_attn.k_proj.weight
         return int(2 * len(projection) * projection.itemsize)
 
-    def read(self, hidden: torch.Tensor, cache: PrefixCache) -> None:
+    def read(self, hidden: torch.Tensor, cache: TreeCache) -> None:
         """Write the rows of hidden states [T, d] behind those in ``cache``."""
         layer = self._layer
         normed = layer.input_layernorm(hidden)
         keys = self._turned(self._split(layer.self_attn.k_proj(normed)), cache.length)
         values = self._split(layer.self_attn.v_proj(normed))
-        cache.append(torch.stack([keys, values]).transpose(1, 2))
+        cache.grow_for(len(hidden))
+        cache.update(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], 0)
+        cache.commit(range(len(hidden)))
 
-    def last(self, hidden: torch.Tensor, cache: PrefixCache) -> torch.Tensor:
+    def last(self, hidden: torch.Tensor, cache: TreeCache) -> torch.Tensor:
         """The output [d] for the last row in ``cache``, whose hidden state [d] is ``hidden``."""
         layer = self._layer
         queries = self._split(layer.self_attn.q_proj(layer.input_layernorm(hidden[None])))
         queries = self._turned(queries, cache.length - 1).transpose(0, 1)
-        keys, values = cache.rows()
-        # With a batch of one, since the grouped kernel takes four dimensions.
-        mixed = F.scaled_dot_product_attention(queries[None], keys[None], values[None], enable_gqa=True)
+        held = cache.tree_layers[0]
+        keys, values = (rows[:, :, : cache.length] for rows in (held.keys, held.values))
+        mixed = F.scaled_dot_product_attention(queries[None], keys, values, enable_gqa=True)
         x = hidden + layer.self_attn.o_proj(mixed.flatten())
         return self.norm(x + layer.mlp(layer.post_attention_layernorm(x)))
 

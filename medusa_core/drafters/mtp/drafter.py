@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from medusa_core.checkpoints.files import State
+from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
@@ -17,7 +17,6 @@ from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.mtp import NAME, Settings
 from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
-from medusa_core.errors import MedusaError
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
@@ -109,7 +108,5 @@ def _shape(target: Target, state: State, folder: Path) -> DraftShape:
     )
     with torch.device("meta"):
         check_layer(state, MtpLayer(shape, torch.empty(0)), folder)
-    for name, tensor in state.items():
-        if not bool(torch.isfinite(tensor.to(target.dtype)).all()):
-            raise MedusaError(f"the MTP layer in {folder} holds NaN or infinity in {name}: fetch it again")
+    require_finite(f"the MTP layer in {folder}", state, target.dtype)
     return shape

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import State, read_tensors, shards, tensor_headers
+from medusa_core.checkpoints.files import State, headers, read_tensors
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
@@ -40,8 +40,7 @@ def owns(folder: Path) -> bool:
 def size(folder: Path, base: ModelSize) -> DraftSize:
     """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
     prefix = _prefix(folder)
-    files = shards(folder, WEIGHTS_NAME, lambda name: name.startswith(prefix))
-    found = (one for file in files for one in tensor_headers(file) if one.name.startswith(prefix))
+    found = headers(folder, WEIGHTS_NAME, lambda name: name.startswith(prefix))
     counts = {one.name.removeprefix(prefix): one.count for one in found}
     hidden = max(counts.get("enorm.weight", 0), 1)
     keys = sum(counts.get(f"self_attn.{part}_proj.weight", 0) for part in ("k", "v"))
@@ -105,6 +104,5 @@ def _prefix(folder: Path) -> str:
 
 def _layers(folder: Path) -> list[int]:
     """Numbers of the layers that predict one token more, in rising order."""
-    files = shards(folder, WEIGHTS_NAME, lambda name: _PROJECTION.fullmatch(name) is not None)
-    names = (one.name for file in files for one in tensor_headers(file))
-    return sorted(int(found[1]) for name in names if (found := _PROJECTION.fullmatch(name)))
+    named = headers(folder, WEIGHTS_NAME, lambda name: _PROJECTION.fullmatch(name) is not None)
+    return sorted(int(found[1]) for one in named if (found := _PROJECTION.fullmatch(one.name)))

@@ -9,11 +9,10 @@ import torch
 
 from medusa_core.checkpoints.files import (
     State,
+    headers,
     read_config,
     read_pickled,
     read_tensors,
-    shards,
-    tensor_headers,
 )
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, PICKLED_NAME, WEIGHTS_NAME
@@ -40,10 +39,8 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     The cache that they draft over has a fixed size and no row for each of the text. Raises MedusaError.
     """
     count = count_of(read_config(folder), str(folder))
-    files = shards(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))
-    found = (tensor for file in files for tensor in tensor_headers(file))
-    held = sum(tensor.count for tensor in found if tensor.name.startswith(PREFIX))
-    return DraftSize(held or numbers(count, base.width))
+    held = headers(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))
+    return DraftSize(sum(header.count for header in held) or numbers(count, base.width))
 
 
 def read_state(folder: Path) -> State:

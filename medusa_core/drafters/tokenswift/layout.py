@@ -47,10 +47,9 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
     epsilon = epsilon_of(base)
     _check_names(state, count, source)
     _check_shapes(state, count, lm_head.shape[1], source)
-    linear, before, after = (_stacked(state, count, part) for part in _PARTS)
-    tensors = [tensor.to(lm_head.device, lm_head.dtype) for tensor in (linear, before, after)]
-    require_finite(source, tensors, (linear, before, after), lm_head.dtype)
-    return TokenSwiftHeads(tensors[0], tensors[1], tensors[2], lm_head.detach(), epsilon)
+    require_finite(f"the heads in {source}", state, lm_head.dtype)
+    linear, before, after = (_stacked(state, count, part).to(lm_head) for part in _PARTS)
+    return TokenSwiftHeads(linear, before, after, lm_head.detach(), epsilon)
 
 
 def epsilon_of(base: Any) -> float:
