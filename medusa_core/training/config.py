@@ -5,7 +5,8 @@ A recipe's settings are its flags on the command line and its controls in the ap
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
 from medusa_core.config import MOST_SEED, check_settings, setting
 
@@ -16,6 +17,8 @@ MOST_BATCH = 2**26
 MOST_STEPS = 10**9
 MOST_ANSWERS = 10**8
 MOST_RATE = 1e30  # a run with such a rate diverges, and says so
+
+Config = TypeVar("Config", bound="RunConfig")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +48,10 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
+
+    def as_kind(self, kind: type[Config], **changes: Any) -> Config:
+        """The settings of another recipe, all of whose fields these have, with changes."""
+        return kind(**{field.name: getattr(self, field.name) for field in fields(kind)} | changes)
 
     @property
     def steps(self) -> int:
@@ -100,7 +107,6 @@ class Medusa1Config(HeadsConfig):
 
     out: str = setting("runs/medusa1", "run folder: config, metrics, checkpoints, card and the heads")
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
-    gradient_checkpointing: bool = setting(False, "recompute activations instead of keeping them")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +219,7 @@ class Medusa2Config(Medusa1Config):
     stage1_tokens: int = setting(
         0, "tokens of the first stage; default: as many as --tokens", low=0, high=MOST_TOKENS
     )
+    gradient_checkpointing: bool = setting(False, "recompute activations instead of keeping them")
     lora: bool = setting(True, "train a low-rank adapter; otherwise all weights of the backbone")
     lora_rank: int = setting(32, "rank r of the adapter", low=1, high=1024)
     lora_alpha: int = setting(16, "α of the adapter: its product is scaled by α / r", low=1, high=65_536)

@@ -19,7 +19,7 @@ from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.encoding import Encoder, TokenArrays
 
 MOST_WINDOWS = 2**22  # laid out before their order repeats: 64 MiB of places
-HELDOUT_WINDOWS = 64  # of each kind of text; enough for a second decimal of the loss
+HELDOUT_WINDOWS = 64  # of each kind of text where nobody says: enough for a second decimal of the loss
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a recipe trains on, and by kind the text it never sees (up to ``HELDOUT_WINDOWS`` windows)."""
+    """What a recipe trains on, and by kind the text it never sees in its windows."""
 
     mixture: PackedMixture
     heldout: dict[str, Batch]
-    sizes: dict[str, int]  # training tokens by kind
 
     def batch(self, index: int, rows: int) -> Batch:
         """Windows number ``index * rows`` onwards; a pure function of the settings and the seed."""
@@ -51,6 +50,7 @@ def load_data(
     heldout_share: float,
     sequence_length: int,
     windows: int,
+    held: int,
     seed: int,
     tokenizer: PreTrainedTokenizerBase,
     cache: Path,
@@ -58,7 +58,8 @@ def load_data(
     """Read, encode and pack the training text.
 
     ``data`` names a file or a folder; when it is empty, the JSON ``recipe`` names the files, relative to
-    ``data_root``. ``windows`` is how many windows are laid out before their order repeats. Encoded text is
+    ``data_root``. ``windows`` is how many windows are laid out before their order repeats, ``held`` how many
+    of each kind are held out at most. Encoded text is
     kept under ``cache``. Raises MedusaError that names what is missing or the line that is bad.
     """
     if not data and not recipe:
@@ -78,18 +79,16 @@ def load_data(
         encoder.end,
     )
     heldout = {
-        kind: heldout_windows(split.heldout, sequence_length - 1, encoder.end)
+        kind: heldout_windows(split.heldout, sequence_length - 1, encoder.end, held)
         for kind, split in splits.items()
     }
-    return TrainingData(mixture, heldout, {kind: len(split.train) for kind, split in splits.items()})
+    return TrainingData(mixture, heldout)
 
 
-def heldout_windows(arrays: TokenArrays, length: int, pad: int) -> Batch:
-    """The first windows of ``length + 1`` tokens with something to predict; the last may be padded."""
-    starts = np.arange(0, max(len(arrays) - 1, 1), length)
-    return _cut(
-        [arrays] * HELDOUT_WINDOWS, _predicting(arrays, starts, length)[:HELDOUT_WINDOWS], length, pad
-    )
+def heldout_windows(arrays: TokenArrays, length: int, pad: int, count: int = HELDOUT_WINDOWS) -> Batch:
+    """The first ``count`` windows of ``length + 1`` tokens with something to predict, the last padded."""
+    starts = _predicting(arrays, np.arange(0, max(len(arrays) - 1, 1), length), length)[:count]
+    return _cut([arrays] * len(starts), starts, length, pad)
 
 
 class PackedMixture:

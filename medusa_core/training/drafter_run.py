@@ -116,14 +116,12 @@ class Batches:
                 heldout_share=config.heldout_share,
                 sequence_length=config.sequence_length,
                 windows=config.tokens // config.sequence_length + 1,
+                held=config.heldout_windows,
                 seed=config.seed,
                 tokenizer=tokenizer,
                 cache=Path(config.out) / "tokens",
             )
-        self.heldout = {
-            kind: Batch(windows.tokens[: config.heldout_windows], windows.trained[: config.heldout_windows])
-            for kind, windows in self.data.heldout.items()
-        }
+        self.heldout = self.data.heldout
 
     def of(self, step: int, number: int) -> Batch:
         """This process's windows of forward pass ``number`` of a step."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -149,11 +149,3 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
         last = heads.lm_weight.expand(heads.count, -1, -1).clone()
         heads = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
     return heads.requires_grad_(True).train()
-
-
-def first_stage(config: Medusa1Config) -> Medusa1Config:
-    """The settings of Medusa-2's first stage: Medusa-1 in a run folder inside the second's."""
-    names = Medusa1Config.__dataclass_fields__
-    own = {name: getattr(config, name) for name in names}
-    tokens = getattr(config, "stage1_tokens", 0) or config.tokens
-    return replace(Medusa1Config(**own), out=str(Path(config.out) / "stage1"), tokens=tokens)

@@ -33,7 +33,7 @@ from medusa_core.training.base_model import (
     load_trainable,
     read_base,
 )
-from medusa_core.training.config import Medusa2Config
+from medusa_core.training.config import Medusa1Config, Medusa2Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.drafter_run import RESULT, DrafterRun, Recipe, each_loss
@@ -46,7 +46,7 @@ from medusa_core.training.losses import (
     sine_weight,
     weighted_sum,
 )
-from medusa_core.training.medusa1 import first_stage, medusa1, scoring, start_heads
+from medusa_core.training.medusa1 import medusa1, scoring, start_heads
 
 MERGED = "model"  # the merged model's folder inside the run folder
 
@@ -78,8 +78,9 @@ def medusa2(config: Medusa2Config, end: End = never) -> Generator[Progress, None
     Raises MedusaError for settings, data or a base that cannot be used.
     """
     if config.head_warmup == "two-stage" and not config.start:
-        start = ""
-        for progress in medusa1(first_stage(config), "first stage", end):
+        start, folder = "", str(Path(config.out) / "stage1")
+        first = config.as_kind(Medusa1Config, out=folder, tokens=config.stage1_tokens or config.tokens)
+        for progress in medusa1(first, "first stage", end):
             start = str(progress.folder)
             yield replace(progress, folder=None)
         config = replace(config, start=start)

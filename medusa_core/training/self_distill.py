@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -22,7 +22,6 @@ from medusa_core.training.loop import End, Progress, make_accelerator, never
 from medusa_core.training.medusa1 import medusa1
 from medusa_core.training.medusa2 import medusa2
 
-Config = TypeVar("Config", Medusa1Config, Medusa2Config)
 ANSWERS = "answers"  # folder of the answers inside the run folder
 
 
@@ -37,14 +36,9 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progr
         return
     places: dict[str, Any] = {"data": str(answers), "out": str(Path(config.out) / config.train)}
     if config.train == "medusa1":
-        yield from medusa1(replace(_as(Medusa1Config, config), **places), end=end)
+        yield from medusa1(config.as_kind(Medusa1Config, **places), end=end)
     else:
-        yield from medusa2(replace(_as(Medusa2Config, config), **places), end=end)
-
-
-def _as(kind: type[Config], config: SelfDistillConfig) -> Config:
-    """The settings of another recipe that are among these."""
-    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})
+        yield from medusa2(config.as_kind(Medusa2Config, **places), end=end)
 
 
 def write_answers(

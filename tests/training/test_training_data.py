@@ -33,7 +33,7 @@ def embedded():
 def load(tmp_path, data="", **changes) -> TrainingData:
     settings = {
         "data": str(data), "recipe": "", "data_root": "", "heldout_share": 0.1, "sequence_length": 16,
-        "windows": 50, "seed": 0, "tokenizer": embedded_tokenizer(),
+        "held": 64, "windows": 50, "seed": 0, "tokenizer": embedded_tokenizer(),
         "cache": tmp_path / "cache",
     }  # fmt: skip
     return load_data(**(settings | changes))
@@ -124,9 +124,10 @@ def test_a_folder_makes_a_kind_of_each_file_weighted_by_its_tokens(tmp_path):
     write_lines(folder / "short.jsonl", *({"text": text} for text in stories(100)))
     write_lines(folder / "short.txt", {"text": "x" * 400})
     loaded = load(tmp_path, folder, windows=1000)
-    assert set(loaded.heldout) == set(loaded.sizes) == {"long", "short.jsonl", "short.txt"}
+    assert set(loaded.heldout) == {"long", "short.jsonl", "short.txt"}
     from_long = sum(int(which) == 0 for which, _ in loaded.mixture._order)
-    share = loaded.sizes["long"] / sum(loaded.sizes.values())
+    sizes = [len(array) for array in loaded.mixture._arrays]
+    share = sizes[0] / sum(sizes)
     assert from_long == pytest.approx(share * 1000, abs=3)
 
 
@@ -184,6 +185,7 @@ def test_heldout_windows_cover_the_text_once():
     assert batch.trained[2].tolist() == [True] * 5 + [False] * 6
     many = heldout_windows(arrays_of(np.arange(5000)), 10, pad=0)
     assert len(many.tokens) == HELDOUT_WINDOWS
+    assert len(heldout_windows(arrays_of(np.arange(5000)), 10, pad=0, count=100).tokens) == 100
 
 
 # --- all together
@@ -233,7 +235,7 @@ def test_a_pasted_paragraph_trains(tmp_path, embedded, length):
     assert bool(batch.trained[:, 1:].any(dim=1).all())
     assert embedded.decode(batch.tokens[0][batch.trained[0]]).strip() in text
     assert int(loaded.heldout["a"].trained.sum()) >= 5
-    assert int(batch.trained.sum(dim=1).max()) <= loaded.sizes["a"]
+    assert int(batch.trained.sum(dim=1).max()) <= len(loaded.mixture._arrays[0])
 
 
 @pytest.mark.parametrize(
