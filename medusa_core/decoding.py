@@ -36,7 +36,7 @@ class Step:
     """One decoding step. ``tree`` and both kinds of logits [N, V] are valid until the next step.
 
     ``logits`` are those the rule judged by, ``model_logits`` the model's own: the same tensor unless the run
-    has a penalty or min-p.
+    changes logits, as by a penalty or top-k.
     """
 
     index: int

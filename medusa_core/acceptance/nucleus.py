@@ -21,6 +21,7 @@ from medusa_core.acceptance import RuleInfo
 from medusa_core.acceptance.sampling import choose, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import setting
+from medusa_core.trees.tree import paths_of
 
 if TYPE_CHECKING:
     import torch
@@ -98,17 +99,6 @@ class NucleusRule:
         found: list[int] = self.choose(logits[rows]).tolist()
         require_drawn(found, logits.shape[-1])
         return found
-
-
-def paths_of(parents: list[int]) -> list[list[int]]:
-    """The paths from the root to each leaf, the leaves in the order of their numbers."""
-    paths = []
-    for leaf in sorted(set(range(len(parents))) - set(parents)):
-        path = [leaf]
-        while parents[path[-1]] >= 0:
-            path.append(parents[path[-1]])
-        paths.append(path[::-1])
-    return paths
 
 
 RULE = RuleInfo(

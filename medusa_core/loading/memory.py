@@ -64,8 +64,8 @@ class Alternative:
 class MemoryEstimate:
     """Bytes that a load will take, and what there is: ``free`` on its device, ``spare`` beside it.
 
-    accelerate may put layers into ``spare``, the memory of other GPUs and of the CPU. ``dtype`` says in
-    words how the weights are held, ``cache`` is what the keys and values of a run take.
+    accelerate may put layers into ``spare``, the memory of other GPUs and of the CPU; ``cache`` is what the
+    keys and values of a run take.
     """
 
     parameters: int

@@ -60,7 +60,7 @@ class Totals:
     @property
     def alpha(self) -> float | None:
         """The acceptance rate, None where nothing was drafted."""
-        # Both sums count the root of each step, as folders of earlier versions hold them.
+        # Both sums count the root of each step.
         drafted = self.offered - self.steps
         return (self.kept - self.steps) / drafted if drafted > 0 else None
 

@@ -112,10 +112,18 @@ class Topology:
 
     def paths(self) -> list[list[int]]:
         """Node ids from the root to each leaf, leaves in node order."""
-        inner = set(self.parents)
-        rows = self.mask()  # a node's row has itself and its ancestors, and these have smaller numbers
-        leaves = [node for node in range(self.size) if node not in inner]
-        return [[node for node, seen in enumerate(rows[leaf]) if seen] for leaf in leaves]
+        return paths_of(self.parents)
+
+
+def paths_of(parents: Sequence[int]) -> list[list[int]]:
+    """The paths from the root to each leaf, the leaves in the order of their numbers."""
+    paths = []
+    for leaf in sorted(set(range(len(parents))) - set(parents)):
+        path = [leaf]
+        while parents[path[-1]] >= 0:
+            path.append(parents[path[-1]])
+        paths.append(path[::-1])
+    return paths
 
 
 def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
