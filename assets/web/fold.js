@@ -28,6 +28,6 @@ function foldTree({ step, recorded, verdict, state }) {
 function foldedRows({ shown, folds }, parents) {
   const items = [...shown.map((id) => ({ id, parent: parents[id] })), ...folds.map((fold, k) => ({ id: "fold" + k, parent: fold.parent }))];
   const places = new Map(items.map((item, place) => [item.id, place]));
-  const rows = fallbackRows(items.map((item) => (item.parent < 0 ? -1 : places.get(item.parent))));
+  const rows = treeRows(items.map((item) => (item.parent < 0 ? -1 : places.get(item.parent))));
   return new Map(items.map((item, place) => [item.id, rows[place]]));
 }

@@ -18,7 +18,7 @@ const typicalBar = (epsilon, delta, entropy) => Math.min(epsilon, delta * Math.e
 function recordedVerdict(step, cuts) {
   const parents = parentsOf(step);
   const passes = step.nodes.map((node, i) => i === 0 || Boolean(node.passes));
-  const verdict = finish(step, parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
+  const verdict = finish(parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
   const kinds = verdict.kinds.map((kind, i) => (kind === "rejected" && step.nodes[i].reason.startsWith("not tried") ? "untried" : kind));
   return { ...verdict, kinds };
 }
@@ -31,7 +31,7 @@ function typicalVerdict(step, epsilon, delta) {
   const passes = step.nodes.map((node, i) =>
     i === 0 || (thresholds[i] !== null && node.p !== null && node.p !== undefined && node.p > thresholds[i]));
   const score = (node) => pathScore(step, parents, node);
-  return finish(step, parents, passes, longestAlive(parents, passes, score), thresholds, new Map());
+  return finish(parents, passes, longestAlive(parents, passes, score), thresholds, new Map());
 }
 
 // The rule of temperature 0: a node passes when it is the model's most likely token after its parent. Of equally
@@ -40,7 +40,7 @@ function greedyVerdict(step) {
   const parents = parentsOf(step);
   const best = new Map(step.after.map((row) => [row.node, row.token_ids[0]]));
   const passes = step.nodes.map((node, i) => i === 0 || best.get(parents[i]) === node.token_id);
-  return finish(step, parents, passes, longestAlive(parents, passes), parents.map(() => null), new Map());
+  return finish(parents, passes, longestAlive(parents, passes), parents.map(() => null), new Map());
 }
 
 // Σ log p from the root's child down to the node: the typical rule's tie-break between equally long paths.
@@ -63,7 +63,7 @@ function longestAlive(parents, passes, scoreOf = () => 0) {
 
 // kind: root | accepted | cut (accepted, but not in the text) | rejected (fails itself) | orphan (passes, but an
 // ancestor failed) | spare (alive, not on the longest path) | untried (by a rule that stops at what it accepts). dead: an ancestor failed, whatever the node itself does.
-function finish(step, parents, passes, path, thresholds, cuts) {
+function finish(parents, passes, path, thresholds, cuts) {
   const onPath = new Set(path);
   const dead = parents.map((parent) => lineage(parents, parent).some((j) => !passes[j]));
   const kinds = parents.map((_, i) => {

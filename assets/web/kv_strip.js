@@ -78,7 +78,7 @@ function kvPicture(scene, room, stage) {
     parts.push(freeOf(step, x, top, count));
   }
   const width = prefix + count * cell + 4;
-  return svg("svg", { class: "mdv-kvpic", role: "img", width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": kvLabel(step, recorded, after) },
+  return svg("svg", { class: "mdv-kvpic", role: "img", width, height, viewBox: `0 0 ${width} ${height}`, "aria-label": kvLabel(step, after) },
     ...parts);
 }
 
@@ -133,7 +133,7 @@ function freeOf(step, x, top, count) {
     svg("text", { class: "word", x: 10, y: 19 }, words));
 }
 
-function kvLabel(step, recorded, after) {
+function kvLabel(step, after) {
   const base = step.cache_length;
   const rows = say`${plural(base, "committed row")}, then slots ${base} to ${base + step.nodes.length - 1} for the nodes of this step.`;
   if (!after) return rows;

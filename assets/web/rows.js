@@ -1,7 +1,7 @@
 // Where the nodes of a tree stand, and the edges between them. Pure.
 
-// Rows of a tree that came without a layout (opened from a file) or is folded: leaves in order, inner nodes centred.
-function fallbackRows(parents) {
+// The row of each node: leaves below one another in their order, a parent in the middle of its children.
+function treeRows(parents) {
   const children = parents.map(() => []);
   parents.forEach((parent, i) => { if (parent >= 0) children[parent].push(i); });
   const rows = parents.map(() => 0);

@@ -2,12 +2,11 @@
 
 const STREAMED = ["index", "follow", "revision"]; // state that the steps of a live run change
 const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
-const MOST_LAYOUTS = 500; // remembered; a tree without one is laid out here
 const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
 
 function makeStore(draw) {
   const state = {
-    trace: null, packed: null, tables: null, run: null, layouts: {}, note: "", failure: "", live: false,
+    trace: null, packed: null, tables: null, run: null, note: "", failure: "", live: false,
     index: 0, follow: true, node: null, pinned: false, hover: null, cell: null, phase: null, unfolded: false,
     key: null, bytes: 0, lost: "", // a run with steps on the server: its name there, about its size, why details are missing
     settings: null, asked: null, made: null, beside: null, putAway: [], labels: "tokens", playing: false, speed: 1, revision: 0,
@@ -101,8 +100,6 @@ function receive(store, text) {
 function apply(store, message, key = null) {
   if (message.kind === "several") return message.messages.forEach((each) => apply(store, each, key));
   const { state } = store;
-  if (Object.keys(state.layouts).length > MOST_LAYOUTS) state.layouts = {}; // a drafter may make a new tree in every step
-  Object.assign(state.layouts, message.layouts || {});
   const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null };
   if (message.kind === "trace") {
     const own = message.settings || null; // the page sets its controls to them as well

@@ -167,7 +167,7 @@ function makeTree(store, whole = false) {
     if (active && changed.has("node")) afterwards.push(() => show(zoom.plan, lit));
   }
 
-  return { card, draw, fit, order: (scene) => drawingOrder(scene) };
+  return { card, draw, order: (scene) => drawingOrder(scene) };
 }
 
 // Coordinates of everything drawn. The bonus token hangs behind the path's end, on a row of its own if that node has
@@ -222,7 +222,7 @@ function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, 
   return edge;
 }
 
-const rowsOf = ({ state, recorded }) => state.layouts[recorded.parents.join(",")] || fallbackRows(recorded.parents);
+const rowsOf = ({ recorded }) => treeRows(recorded.parents);
 
 function drawingOrder({ state, recorded }) {
   const rows = rowsOf({ state, recorded });

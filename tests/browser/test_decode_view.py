@@ -11,7 +11,7 @@ from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
 
 from medusa_core.trace.packed import unpacked
 from ui.components.views import DecodeView
-from ui.records.messages import layouts_of, message_begin, message_end, message_trace, tree_rows
+from ui.records.messages import message_begin, message_end, message_trace
 
 TRACE = make_trace()
 MATCH_TRACE = make_trace(4, "match")
@@ -289,16 +289,3 @@ def test_messages_hold_what_was_given():
     begin = json.loads(message_begin("r", TRACE))["trace"]
     assert begin["steps"] == []
     assert "output" not in begin
-
-
-def test_a_layout_is_sent_once():
-    parents = [-1 if node["parent"] is None else node["parent"] for node in TRACE["steps"][0]["nodes"]]
-    layouts = [json.loads(message)["layouts"] for message in STEPS]
-    assert layouts[0] == {",".join(map(str, parents)): tree_rows(parents)}
-    assert not any(layouts[1:])
-    assert layouts_of([{"parents": parents}]) == layouts[0]
-
-
-def test_rows_centre_parents_on_their_children():
-    assert tree_rows([-1]) == [0.0]
-    assert tree_rows([-1, 0, 0, 1, 1]) == [1.25, 0.5, 2.0, 0.0, 1.0]

@@ -22,7 +22,7 @@ TRACE = make_trace()
 MADE = """async ([trace, first, last, most]) => {
   trace = JSON.parse(JSON.stringify(trace).replaceAll("HALF", "\\ud800"));
   const { signal } = new AbortController();
-  const film = await makeFilm(replay.root, { trace, layouts: {} }, first, last, () => {}, signal, most);
+  const film = await makeFilm(replay.root, trace, first, last, () => {}, signal, most);
   const bytes = new Uint8Array(await film.blob.arrayBuffer());
   return [btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join("")), film.frames, film.last];
 }"""

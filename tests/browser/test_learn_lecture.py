@@ -54,7 +54,7 @@ IN_FRAME = """() => [...document.querySelectorAll('.learn-picture :is(.is-names,
 VIEW = """(trace) => {
   const host = document.body.appendChild(Object.assign(document.createElement('div'), { id: 'other' }));
   const view = mountDecodeView(host, DECODE_VIEW_STYLE);
-  view.receive(JSON.stringify({ kind: 'trace', run: 'r', trace, layouts: {} }));
+  view.receive(JSON.stringify({ kind: 'trace', run: 'r', trace }));
   host.querySelector('[data-act=lecture]').click();
 }"""
 TREE = ".mdv-node[data-node='0'] .chip, .mdv-bonus"

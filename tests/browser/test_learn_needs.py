@@ -139,6 +139,6 @@ def test_start_over_forgets_answers_and_keeps_the_run(page):
                           "return [state.run.name.text, state.trace.prompt.text, state.card]; }")  # fmt: skip
     assert state == ["own", RUNS[list(RUNS)[1]]["prompt"]["text"], 0]
     assert page.locator(".learn-progress").inner_text().startswith(f"0 of {len(CARDS)}")
-    shown = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {}, name: "
+    shown = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, name: "
     page.evaluate(shown + json.dumps({"text": "gallery", "run": "Booking <b>"}) + " })", FIRST)
     assert "the recorded run “Booking <b>” of Watch" in page.locator(".learn-source").inner_text()

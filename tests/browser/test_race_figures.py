@@ -93,7 +93,7 @@ def test_a_wide_spread_and_single_runs_are_warned_of(calculate, ours, plain, wor
 
 def test_the_list_holds_the_last_eight_also_where_nothing_can_be_stored(calculate):
     """A page without an address of its own may not use the browser's storage."""
-    message = json.loads(race_message(tables([80.0], [40.0]), None))
+    message = json.loads(race_message(tables([80.0], [40.0]), None, baseline=1))
     shown = calculate(
         """(message) => {
           const gallery = buildGallery(() => {});

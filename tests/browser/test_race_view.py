@@ -32,7 +32,7 @@ def runs_of(trace):
 def message(words=None, *, step_ms=11.0, **changes):
     ours, plain = make_trace(words, step_ms=step_ms), make_trace(words, heads=0, step_ms=9.0)
     lanes = [lane("Medusa", ours, runs_of(ours)), lane("Plain decoding", plain, runs_of(plain))]
-    return race_message(lanes, verdict(**changes))
+    return race_message(lanes, verdict(**changes), baseline=len(lanes) - 1)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def show(chromium):
         page.evaluate(
             "([script, value]) => new Function('element', 'props', 'watch', script)"
             "(document.getElementById('part'), { value }, () => {})",
-            [script, race_message(list(lanes), None)],
+            [script, race_message(list(lanes), None, baseline=len(lanes) - 1)],
         )
         return page
 

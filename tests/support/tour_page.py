@@ -10,7 +10,7 @@ from ui.records.figures import stored_page
 from ui.tabs.learn import lesson_records, lesson_runs, lesson_texts
 from ui.tabs.learn_computed import computed_records
 
-TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, layouts: {} })"
+TAKE = "trace => document.querySelector('.learn-host').learn.takeRun({ trace })"
 RUNS = {
     recording.name: recording.trace
     for recording in recordings()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
+from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.colours import css_variables
 from medusa_core.trace.replay.view import (
     drafter_colours,
@@ -21,7 +22,7 @@ from medusa_core.trace.replay.view import (
     web_script,
 )
 from ui.records.examples import Recording
-from ui.records.messages import encoded, with_layouts
+from ui.records.messages import encoded
 from ui.records.outside import outside_defaults
 from ui.records.words import as_data
 
@@ -185,8 +186,9 @@ def learn_content(
 
     ``runs`` tell what the recorded one cannot; a card that none of them can tell is left out.
     """
-    others = [{"name": run.name, **with_layouts(run.trace)} for run in runs]
-    return encoded({"texts": texts, "records": records, "recording": with_layouts(trace), "runs": others})
+    others = [{"name": run.name, "trace": packed(run.trace)} for run in runs]
+    recording = {"trace": packed(trace)}
+    return encoded({"texts": texts, "records": records, "recording": recording, "runs": others})
 
 
 def learn_script() -> str:

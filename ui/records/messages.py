@@ -1,9 +1,9 @@
 """What the parts of the page that scripts draw are sent: each message is a JSON string.
 
 To the linked view, by "kind":
-  trace  a whole run, shown from step "at" {"run", "trace", "layouts", "note", "settings", "at"}
+  trace  a whole run, shown from step "at" {"run", "trace", "note", "settings", "at", "beside"}
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
-  steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …, "layouts"}
+  steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …}
   end    the run is over; its steps have all been sent     {"run", "output", "beside"}
   broken the live run came to no end: why                  {"words"}
   rest   nothing new: the run is complete
@@ -11,7 +11,7 @@ To the linked view, by "kind":
 Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
 "numbered" holds one of which the server wants to hear that it was drawn (`ui/serving/update_stream.py`).
 Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
-tables. `layouts` gives the row of each node for the trees among that: {"-1,0,0,1": [1.0, 0.5, …]}.
+tables.
 
 To the transcript of a chat:
   show  the whole conversation; with "live" a reply follows  {"run", "live", "turns": [{"role", "pieces", …}]}
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,7 +60,7 @@ def message_trace(
     `beside` is as in `message_end`.
     """
     shown = {"note": as_data(note), "settings": settings, "beside": beside, "at": at}
-    return _message("trace", run, **with_layouts(trace), **shown)
+    return _message("trace", run, trace=packed(trace), **shown)
 
 
 def message_begin(run: str, trace: dict) -> str:
@@ -71,7 +71,7 @@ def message_begin(run: str, trace: dict) -> str:
 
 def message_steps(run: str, first: int, news: dict) -> str:
     """More steps, the first of them number ``first``; `news` are those of a TraceBuilder."""
-    return _message("steps", run, first=first, **news, layouts=layouts_of(news["shapes"]))
+    return _message("steps", run, first=first, **news)
 
 
 def message_end(run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
@@ -96,37 +96,6 @@ def message_refused(words: str) -> str:
 def message_broken(words: str) -> str:
     """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
     return _message("broken", uuid.uuid4().hex, words=as_data(words))
-
-
-def with_layouts(trace: dict[str, Any]) -> dict[str, Any]:
-    """A whole trace in the compact form, and the layouts of its trees."""
-    whole = packed(trace)
-    return {"trace": whole, "layouts": layouts_of(whole["shapes"])}
-
-
-def layouts_of(shapes: Iterable[dict]) -> dict[str, list[float]]:
-    """Rows for each shape of tree, by its parents, joined by commas."""
-    return {",".join(map(str, shape["parents"])): tree_rows(shape["parents"]) for shape in shapes}
-
-
-def tree_rows(parents: Sequence[int]) -> list[float]:
-    """Row of each node: leaves stand below one another, a parent in the middle of its children.
-
-    `parents[i] < i`, and only the root (node 0) has parent -1.
-    """
-    children: list[list[int]] = [[] for _ in parents]
-    for node, parent in enumerate(parents[1:], start=1):
-        children[parent].append(node)
-    rows, next_row, waiting = [0.0] * len(parents), 0, [0]
-    while waiting:  # depth first, the first child on top
-        node = waiting.pop()
-        if not children[node]:
-            rows[node], next_row = float(next_row), next_row + 1
-        waiting += reversed(children[node])
-    for node in range(len(parents) - 1, -1, -1):  # children come before their parent
-        if below := children[node]:
-            rows[node] = (rows[below[0]] + rows[below[-1]]) / 2
-    return rows
 
 
 def _message(kind: str, run: str, **content: Any) -> str:
@@ -156,16 +125,13 @@ def lane(name: str, trace: dict[str, Any], runs: list[float] | None = None) -> d
     return {"name": name, "drafter": drafter, "trace": _slim(trace), "runs": runs or []}
 
 
-def race_message(
-    lanes: list[dict[str, Any]], verdict: dict[str, Any] | None, *, baseline: int | None = None
-) -> str:
+def race_message(lanes: list[dict[str, Any]], verdict: dict[str, Any] | None, *, baseline: int) -> str:
     """The message that shows a finished comparison; the verdict is on the first two lanes.
 
-    ``baseline`` is the number of the lane that speedup and overhead refer to, by default the last one.
+    ``baseline`` is the number of the lane that speedup and overhead refer to.
     """
     said = verdict and {name: as_data(value) for name, value in verdict.items()}
-    last = len(lanes) - 1 if baseline is None else baseline
-    return encoded({"seq": _number(), "kind": "race", "lanes": lanes, "verdict": said, "baseline": last})
+    return encoded({"seq": _number(), "kind": "race", "lanes": lanes, "verdict": said, "baseline": baseline})
 
 
 def status_message(text: str, busy: bool = True) -> str:

@@ -42,7 +42,7 @@ function columnsOf(step, nodes, by) {
   const { drafting } = methodOf(by);
   const depths = [...new Set(nodes.map((node) => node.depth))].sort((a, b) => a - b);
   return depths.flatMap((depth) => {
-    const guesses = guessesOfLevel(step, nodes, depth);
+    const guesses = guessesOfLevel(nodes, depth);
     const most = Math.max(...guesses.map((node) => node.draft_p ?? 0), 1e-9);
     const rows = guesses.slice(0, MOST_GUESSES).map((node) => html("div", { class: "mdv-guess", "data-node": node.id, style: `--i:${depth * MOST_GUESSES + (node.origin.rank ?? 0)}` },
       html("span", { class: "mdv-barname" }, visible(node.text, node.token_id)),
@@ -64,7 +64,7 @@ function levelName(drafting, depth) {
 
 // The different guesses of a level, the best first, each by its first node. Where a level is fed the guesses before
 // it, those behind one path: that of its first node.
-function guessesOfLevel(step, nodes, depth) {
+function guessesOfLevel(nodes, depth) {
   const level = nodes.filter((node) => node.depth === depth);
   const [first] = level;
   const rivals = first && methodOf(first.origin.by).drafting?.feeds ? level.filter((node) => node.parent === first.parent) : level;
@@ -77,7 +77,7 @@ function guessesOfLevel(step, nodes, depth) {
 }
 
 // The guesses of one head, as the panel of alternatives lists them.
-const guessesOf = (step, head) => guessesOfLevel(step, step.nodes.filter((node) => node.origin.head === head), head);
+const guessesOf = (step, head) => guessesOfLevel(step.nodes.filter((node) => node.origin.head === head), head);
 
 // Which token a level guesses; where it is fed the path, after which one.
 function foretells(step, guesses, depth, by) {

@@ -5,10 +5,10 @@ function mountLearn(host, content) {
   const { texts, records } = content;
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
   const trace = unpackedTrace(content.recording.trace);
-  const recorded = { trace, layouts: content.recording.layouts, name: { text: "recorded" }, teller: makeTeller(trace, records) };
-  const others = (content.runs ?? []).map(({ name, trace: packed, layouts }) => {
+  const recorded = { trace, name: { text: "recorded" }, teller: makeTeller(trace, records) };
+  const others = (content.runs ?? []).map(({ name, trace: packed }) => {
     const run = unpackedTrace(packed);
-    return { trace: run, layouts, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) };
+    return { trace: run, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) };
   });
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
   if (unfitReason(trace)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
@@ -54,10 +54,10 @@ function mountLearn(host, content) {
 
   // Returns why the run cannot carry the cards, or "". `name`: what the run is called, a word of the texts with its
   // facts, as in {text: "own"}.
-  function takeRun({ trace, layouts, name = { text: "own" } }) {
+  function takeRun({ trace, name = { text: "own" } }) {
     const why = unfitReason(trace);
     if (why) return why;
-    show({ trace, layouts, name, teller: makeTeller(trace, records), answers: {} }, 0);
+    show({ trace, name, teller: makeTeller(trace, records), answers: {} }, 0);
     card.title.focus();
     side.scrollIntoView({ block: "start" });
     return "";

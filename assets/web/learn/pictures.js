@@ -25,21 +25,15 @@ function draftPicture({ step, trace }) {
 
 // From one hidden state to the root and to the guesses of each head.
 function headsPicture({ step, facts, say }) {
-  const rows = [[say("lm"), 1, [{ node: step.nodes[0] }]]];
-  for (let k = 1; k <= facts.heads; k++) rows.push([say("head", { k }), k + 1, guessesOf(step, k)]);
+  const rows = [[say("lm"), 1, [step.nodes[0]]]];
+  for (let k = 1; k <= facts.heads; k++) rows.push([say("head", { k }), k + 1, guessesOf(step, k).slice(0, 4)]);
   const lines = rows.map(([name, far, guesses]) => bit("learn-headline" + (far === 1 ? " is-base" : ""),
     html("b", {}, name), secret("learn-far", say("token", { far })),
-    bit("learn-guesses", ...guesses.map(({ node, p }) => html("span", { class: "learn-chip" }, tokenOf(node), p && html("i", {}, p))),
+    bit("learn-guesses", ...guesses.map((node) => html("span", { class: "learn-chip" }, tokenOf(node), node.id > 0 && html("i", {}, probability(node.draft_p)))),
       guesses.length ? null : html("em", {}, say("unused")))));
   const cells = Array.from({ length: 14 }, () => html("i", {}));
   const state = bit("learn-state", ...say.nodes("hidden", facts), bit("learn-cells", ...cells), facts.measured && html("span", {}, say("numbers", facts)));
   return [bit("learn-heads", state, bit("learn-headlines", ...lines)), html("p", { class: "learn-caption" }, say("own_p"))];
-}
-
-function guessesOf(step, head) {
-  const byRank = new Map();
-  for (const node of step.nodes.slice(1)) if (node.origin.head === head && !byRank.has(guessRank(node))) byRank.set(guessRank(node), node);
-  return [...byRank].sort(([a], [b]) => a - b).slice(0, 4).map(([, node]) => ({ node, p: probability(node.draft_p) }));
 }
 
 // The nodes of the step as the pass sees them: one row, each with its slot and its position. Of a long row only the

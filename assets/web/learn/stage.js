@@ -22,7 +22,7 @@ function makeStage(view, viewHost, records, ask) {
     const seen = { ...facts, step: turned ? facts.next_step : facts.step };
     source.textContent = plainText(words.words.shown, { name: words.run }) + ". " + plainText(told.end ? words.words.whole_run : words.words.this_step, seen);
     source.hidden = !told.needs;
-    if (last !== run) apply(view.store, { kind: "trace", run: "learn" + ++runs, trace: run.trace, layouts: run.layouts, note: words.run });
+    if (last !== run) apply(view.store, { kind: "trace", run: "learn" + ++runs, trace: run.trace, note: words.run });
     last = run;
     drive(told, shown, isAnswered, turned);
     const { parts, after = parts } = (isLecture && told.lecture) || told;

@@ -49,5 +49,5 @@ function methodsPicture({ records, say }) {
       return html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(title)), html("td", {}, LANGUAGE.tell(drafting.who)), html("td", { class: "learn-reads" }, drafting.reads.map((one) => LANGUAGE.tell(one)).join(" + ")),
         html("td", {}, number(tokens)), html("td", {}, number(overhead)), html("td", { class: "learn-secret" }, number(speedup)));
     })));
-  return [table, others.length && html("p", { class: "learn-caption" }, say("methods_unrecorded")), records.source && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.source)), records.small && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.small))];
+  return [table, others.length && html("p", { class: "learn-caption" }, say("methods_unrecorded")), records.source && html("p", { class: "learn-caption" }, LANGUAGE.tell(records.source))];
 }

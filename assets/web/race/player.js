@@ -145,6 +145,7 @@ function receive(value) {
     last = message;
     show(message, true);
     if (message.recorded) settle();
+    else if (view.getBoundingClientRect().top > innerHeight / 2) view.scrollIntoView({ behavior: calm() ? "auto" : "smooth" }); // a phone has it below the settings
   }
 }
 

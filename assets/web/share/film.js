@@ -6,13 +6,13 @@ const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many
 // Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` hears of each frame, `signal`
 // (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step where the film has
 // come to hold `most` bytes.
-async function makeFilm(root, { trace, layouts }, first, last, told, signal, most = MOST_FILM_BYTES) {
+async function makeFilm(root, trace, first, last, told, signal, most = MOST_FILM_BYTES) {
   const indices = Array.from({ length: last - first + 1 }, (_, i) => first + i);
   const shots = indices.flatMap((index) => filmPhases(trace.steps[index]).map(([phase, ms]) => ({ index, phase, ms })));
   const stage = html("div", { class: "mdv mdv-filmstage", "aria-hidden": "true", "data-drafter": root.dataset.drafter });
   root.parentElement.append(stage); // where the page's rules and theme hold
   try {
-    const size = filmSize(indices.map((index) => filmScene(trace, layouts, index, filmPhases(trace.steps[index]).at(-1)[0])));
+    const size = filmSize(indices.map((index) => filmScene(trace, index, filmPhases(trace.steps[index]).at(-1)[0])));
     const gif = makeGif(size.width, size.height);
     const canvas = html("canvas", { width: size.width, height: size.height });
     const pen = canvas.getContext("2d", { willReadFrequently: true });
@@ -20,7 +20,7 @@ async function makeFilm(root, { trace, layouts }, first, last, told, signal, mos
     for (const [frame, shot] of shots.entries()) {
       if (shot.index > ended && gif.size() > most) return { blob: gif.finished(), frames: frame, last: ended };
       ended = shot.index;
-      pen.drawImage(await loaded(frameOf(stage, trace, layouts, shot, size)), 0, 0);
+      pen.drawImage(await loaded(frameOf(stage, trace, shot, size)), 0, 0);
       await new Promise((done) => setTimeout(done)); // for the page to be drawn, and Cancel to be heard
       signal.throwIfAborted();
       gif.add(pen.getImageData(0, 0, size.width, size.height).data, shot.ms);
@@ -32,9 +32,9 @@ async function makeFilm(root, { trace, layouts }, first, last, told, signal, mos
   }
 }
 
-function frameOf(stage, trace, layouts, { index, phase }, size) {
+function frameOf(stage, trace, { index, phase }, size) {
   stage.dataset.phase = phase; // the page's rules for the phases hold for the film too
-  const drawn = filmFrame(filmScene(trace, layouts, index, phase), size);
+  const drawn = filmFrame(filmScene(trace, index, phase), size);
   stage.replaceChildren(drawn);
   const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
   return standalone(size.width, size.height, ground, ...[...drawn.children].map(styledCopy));
@@ -75,7 +75,7 @@ function filmControls(view, report) {
     try {
       const steps = trace.steps.slice(0, last); // a run that still goes on grows meanwhile
       steps.splice(first - 1, last, ...(await view.store.windows.detailed(first - 1, last - 1)));
-      const film = await makeFilm(root, { trace: { ...trace, steps }, layouts: state.layouts }, first - 1, last - 1, tell, work.signal);
+      const film = await makeFilm(root, { ...trace, steps }, first - 1, last - 1, tell, work.signal);
       const name = `medusa-steps-${first}-${film.last + 1}.gif`;
       saveFile(name, film.blob);
       const cut = film.last + 1 < last ? " " + say`It ends at step ${film.last + 1}: a film may have about ${megabytes(MOST_FILM_BYTES)} MB.` : "";

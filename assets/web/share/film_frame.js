@@ -9,8 +9,8 @@ const TREE_TOP = PHASE_TOP + 92;
 const FILM_LEGEND = [["root", phrase("base model")], ["accepted", phrase("kept")], ["rejected", phrase("rejected")], ["spare", phrase("passes, not kept")]];
 
 // The scene of one frame: the run as it was judged, nothing pointed at, large trees folded.
-function filmScene(trace, layouts, index, phase) {
-  const state = { trace, layouts, index, phase, settings: null, node: null, hover: null, pinned: false, unfolded: false };
+function filmScene(trace, index, phase) {
+  const state = { trace, index, phase, settings: null, node: null, hover: null, pinned: false, unfolded: false };
   const scene = Object.assign(sceneOf(state), { uid: "film" });
   // The kept path and the next root in one frame.
   return Object.assign(scene, { rows: rowsOf(scene) }, phase === "keep" ? { stage: STAGE.next } : {});

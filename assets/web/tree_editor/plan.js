@@ -41,7 +41,7 @@ function ghostsToShow(found, nodes, at, all) {
 
 // An inner node stands level with its first child, so that the root is in sight however tall the tree is.
 function standLevel(items) {
-  const rows = fallbackRows(items.map((item) => item.parent));
+  const rows = treeRows(items.map((item) => item.parent));
   items.forEach((item, i) => { item.row = rows[i]; });
   for (let i = items.length - 1; i > 0; i--) {
     const parent = items[items[i].parent];
