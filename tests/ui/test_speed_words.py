@@ -187,6 +187,7 @@ def test_what_is_measured_takes_the_place_of_what_is_stored():
             LoadConfig("/home/owner/m", trust_remote_code=True), True,
             "python -m medusa_core bench --runs 3 --model MODEL --trust-remote-code --json",
         ),
+        (LoadConfig(capture=False), False, "python -m medusa_core bench --runs 3 --no-capture --json"),
     ],
 )  # fmt: skip
 def test_the_command_line_that_measures_the_same(load, public, line):

@@ -79,7 +79,7 @@ class CompareRequest(SettingsRequest):
         loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
         wished = self._wished(loaded.drafts)
         if not flag.stopped and self._wants_step_times(engines, wished):
-            yield Update(status=FINDING)
+            yield Update(status_message(FINDING), FINDING)
             engines.models.measure_now()
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []

@@ -278,7 +278,7 @@ def command_line(
     for name, value in given.items():
         flag = f"--{name.replace('_', '-')}"
         if isinstance(value, bool):
-            words.append(flag)
+            words.append(flag if value else f"--no-{flag[2:]}")
         else:
             words += [flag, name.upper() if public and name in ("model", "heads") else str(value)]
     # The page leaves a core to the browser; the command line would take all.
