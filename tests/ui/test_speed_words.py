@@ -12,7 +12,7 @@ from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
 from ui.records.settings import Selection
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
-from ui.tabs.speed.results import Results, busy_words, command_line, table_rows, what_limits, where_words
+from ui.tabs.speed.results import Results, busy_words, command_line, what_limits, where_words
 
 MACHINE = {
     "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,
@@ -24,6 +24,7 @@ def figures(step, verify, propose=0.1, *, nodes=1, flops=1e9, known=True):
     """A forward that reads 10 MB at 10 GB/s, 1 ms, and computes at 10 TFLOP/s."""
     found = {
         "tokens_per_second": 400.0, "tokens_per_second_range": [390.0, 410.0], "tokens_per_step": 1.0,
+        "new_tokens": 8,
         "tree_nodes": nodes, "step_ms": step, "overhead": 1.0, "speedup": 1.0, "speedup_range": [1.0, 1.0],
         "phase_ms": {"propose": propose, "verify": verify, "accept": 0.05, "commit": 0.02},
     }  # fmt: skip
@@ -80,7 +81,12 @@ def test_a_method_has_a_sentence_of_its_own_where_another_part_is_the_largest():
 
 
 def test_the_table_names_the_largest_part_of_each():
-    plain, unknown = table_rows({"none": PLAIN, "lookup": figures(4.0, 3.7, known=False)})
+    model = {"name": "m", "base": "m", "heads": None, "dtype": "float32", "device": "cpu", "parameters": 9}
+    record = {
+        "machine": MACHINE, "model": model, "settings": {"runs": 1, "max_new_tokens": 8, "prompts": 2},
+        "methods": {"none": PLAIN, "lookup": figures(4.0, 3.7, known=False)},
+    }  # fmt: skip
+    plain, unknown = Results().with_record(SpeedUpdate(part=STEP, record=record), Selection()).table()
     assert (plain["least ms"], plain["largest part"]) == ("1.00", "overhead 68%")
     assert (unknown["least ms"], unknown["largest part"]) == ("", "forward 92%")
     assert plain["tokens/s"] == "400 (390 to 410)"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS, title_of
+from medusa_core.experiments.record import Row
 from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
 from ui.figures.charts import empty_figure
 from ui.figures.name_places import NamePlace, name_places
@@ -58,6 +59,19 @@ class MethodSpeed:
 def series_title(name: str) -> str:
     """The title of a method, or of one of transformers' ways; an unknown name stays as it is."""
     return PEERS.get(name) or title_of(name)
+
+
+def speed_cells(row: Row) -> dict[str, str]:
+    """The cells of a measured method in the tables of Methods and Speed."""
+    return {
+        "method": series_title(row.series),
+        "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
+        "tokens per step": f"{row.tokens_per_step.mean:.2f}",
+        "ms a step": f"{row.step_ms:.2f}",
+        "overhead": "" if row.overhead is None else f"{row.overhead:.2f}",
+        "tokens/s": row.tokens_per_second.words(0),
+        "speedup": "" if row.speedup is None else row.speedup.words(),
+    }
 
 
 def tokens_against_time(

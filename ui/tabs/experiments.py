@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
-from ui.components.events import DARK_THEME, QUIET, page_under_way
+from ui.components.events import DRAWS, page_under_way
 from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
 from ui.figures.experiments import charts
 from ui.figures.method_speeds import series_title
@@ -132,11 +132,8 @@ def build(assets: Path) -> None:
         section = load_section(assets, name)
         return section.introduction, section.details, *section.plots(dark)
 
-    outputs = [text, details, *plots]
-    choice.change(show, [choice, dark], outputs, **QUIET)
-    # The charts come after the first paint, in the theme the browser shows.
-    painted = page_under_way().load(None, None, dark, js=DARK_THEME)
-    painted.then(show, [choice, dark], outputs, **QUIET)
+    # The charts come after the first paint.
+    gr.on([page_under_way().load, choice.change], show, [choice, dark], [text, details, *plots], **DRAWS)
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import find_shape
 from ui.components.controls import LABELS, slider
-from ui.components.events import DARK_THEME, DRAWS, QUIET, page_under_way
+from ui.components.events import DRAWS, QUIET, page_under_way
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.views import TextLine
-from ui.figures.method_speeds import PLAIN, MethodSpeed, tokens_against_time
+from ui.figures.method_speeds import PLAIN, MethodSpeed, speed_cells, tokens_against_time
 from ui.records.figures import Figures, measured_figures, source_words
 from ui.records.settings import COPIES_LABEL, MOST_TOKENS, Selection, of_choice
 from ui.records.updates import StopFlag
@@ -120,12 +120,10 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     run = connect_run(session, bar, work, asked, [now], selection)
     run.then(lambda found, page: session.figures.adopt(page, found.figures), [now, figures], figures, **QUIET)
     figures.change(lambda page: shown_methods(page.shown, session.assets), figures, now, **QUIET)
-    # The picture comes after the first paint, in the theme the browser shows.
-    painted = page_under_way().load(None, None, dark, js=DARK_THEME)
     inputs, outputs = [now, times, copies, model, device, dark], [words, plot, table, elsewhere]
-    painted.then(draw, inputs, outputs, **QUIET)
     chosen = [times.input, copies.input, model.input, device.input]
-    gr.on([now.change, *chosen], draw, inputs, outputs, **DRAWS)
+    # The picture comes after the first paint.
+    gr.on([page_under_way().load, now.change, *chosen], draw, inputs, outputs, **DRAWS)
 
 
 def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: bool) -> tuple[Any, ...]:
@@ -156,17 +154,7 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)
-        rate = row.tokens_per_second
-        spread = "" if rate.low == rate.high else f" ({rate.low:.0f} to {rate.high:.0f})"
-        cells = {
-            "method": speed.title,
-            "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
-            "tokens per step": f"{speed.tokens_per_step:.2f}",
-            "ms a step": f"{speed.step_ms:.2f}",
-            "overhead": f"{speed.step_ms / of_all[0].step_ms:.2f}",
-            "tokens/s": f"{rate.median:.0f}{spread}",
-            "speedup": "" if row.speedup is None else f"{row.speedup.median:.2f}",
-        }
+        cells = speed_cells(row)
         if figures.at:
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
         rows.append(cells)

@@ -24,7 +24,7 @@ from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.words import bytes_words, flops_words, rate_words
-from ui.figures.method_speeds import series_title
+from ui.figures.method_speeds import speed_cells
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
 from ui.records.figures import Figures, machine_words, measured_figures, source_words
 from ui.records.lanes import PLAIN_METHOD
@@ -85,7 +85,10 @@ class Results:
 
     def table(self) -> Sequence[dict[str, str]]:
         """The cells below the bars."""
-        return table_rows(self._bench["methods"]) if self._bench else [_cells(row) for row in self._rows()]
+        if self.figures is None or not self._bench:
+            return [speed_cells(row) for row in self._rows()]
+        methods = self._bench["methods"]
+        return [speed_cells(row) | _limit_cells(methods[row.series]) for row in self.figures.record.rows]
 
     def sentence(self) -> str:
         """What limits a step here; before that is known, how to learn it."""
@@ -138,19 +141,6 @@ def _by_nodes(row: Row) -> SweepPoint:
     words = f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:.0f} tokens/s"
     nodes = row.tree_nodes or 1
     return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
-
-
-def _cells(row: Row) -> dict[str, str]:
-    rate = row.tokens_per_second
-    return {
-        "method": series_title(row.series),
-        "nodes": "" if row.tree_nodes is None else str(row.tree_nodes),
-        "tokens/s": f"{rate.median:.0f} ({rate.low:.0f} to {rate.high:.0f})",
-        "tokens per step": f"{row.tokens_per_step.mean:.2f}",
-        "ms a step": f"{row.step_ms:.2f}",
-        "overhead": "" if row.overhead is None else f"{row.overhead:.2f}",
-        "speedup": "" if row.speedup is None else f"{row.speedup.median:.2f}",
-    }
 
 
 def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
@@ -249,22 +239,11 @@ def busy_words(machine: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def table_rows(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
-    return [
-        {
-            "method": title_of(name),
-            "nodes": str(one["tree_nodes"]),
-            "tokens/s": _spread(one, "tokens_per_second", 0),
-            "tokens per step": f"{one['tokens_per_step']:.2f}",
-            "ms a step": f"{one['step_ms']:.2f}",
-            "least ms": f"{one['limits']['limit_ms']:.2f}" if "limits" in one else "",
-            "overhead": f"{one['overhead']:.2f}",
-            "speedup": _spread(one, "speedup", 2),
-            "largest part": PART_NAMES[found.kind].format(f"{found.share:.0%}"),
-        }
-        for name, one in methods.items()
-        for found in [bottleneck(one)]
-    ]
+def _limit_cells(figures: Mapping[str, Any]) -> dict[str, str]:
+    """The least time of a method's step, where it is known, and what takes most of it."""
+    found = bottleneck(figures)
+    least = f"{figures['limits']['limit_ms']:.2f}" if "limits" in figures else ""
+    return {"least ms": least, "largest part": PART_NAMES[found.kind].format(f"{found.share:.0%}")}
 
 
 def command_line(
@@ -284,10 +263,3 @@ def command_line(
     # The page leaves a core to the browser; the command line would take all.
     threads = f"OMP_NUM_THREADS={machine['threads']} " if device == "cpu" else ""
     return f"{threads}{shlex.join(words)} --json"
-
-
-def _spread(figures: Mapping[str, Any], key: str, decimals: int) -> str:
-    middle, (low, high) = figures[key], figures[f"{key}_range"]
-    if low == high:
-        return f"{middle:.{decimals}f}"
-    return f"{middle:.{decimals}f} ({low:.{decimals}f} to {high:.{decimals}f})"
