@@ -21,7 +21,7 @@ from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.load import load_with_line
 from medusa_core.cli.tables import new_table, wide_console
 from medusa_core.config import ENGINE_VERSION, LoadConfig
-from medusa_core.engine import Engine
+from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.other_work import OtherWork
@@ -37,6 +37,7 @@ from medusa_core.experiments.record import (
     row_cells,
     write_record,
 )
+from medusa_core.experiments.remarks import shipped_weights
 from medusa_core.experiments.settings import QUICK_RUN, RunSettings
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.hardware.devices import find_device
@@ -120,12 +121,17 @@ def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentR
         name,
         command,
         machine,
-        ModelRecord(**{field: getattr(info, field) for field in ModelRecord.model_fields}),
+        _model_record(info),
         findings,
         settings={key: _shown(value) for key, value in used.items()},
         quality=findings.quality or module.QUALITY,
         engine=ENGINE_VERSION,
     )
+
+
+def _model_record(info: EngineInfo) -> ModelRecord:
+    known = {field: getattr(info, field) for field in ModelRecord.model_fields if hasattr(info, field)}
+    return ModelRecord(**known, weights=shipped_weights(info.base))
 
 
 def machine_of(engine: Engine) -> dict[str, Any]:

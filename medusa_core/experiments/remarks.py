@@ -40,8 +40,13 @@ def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[s
 
 def has_older_weights(record: ExperimentRecord, folder: Path = MEASURED) -> bool:
     """Whether the embedded model was measured with weights that have been replaced since."""
-    since = _remarks(EMBEDDED, folder).get("since", "")
-    return record.model.base == EMBEDDED and not record.simulated and record.date < since
+    model = record.model
+    return not record.simulated and model.weights != shipped_weights(model.base, folder)
+
+
+def shipped_weights(base: str, folder: Path = MEASURED) -> str:
+    """What the embedded model's weights of now are called in records; nothing for another base."""
+    return str(_remarks(EMBEDDED, folder).get("weights", "")) if base == EMBEDDED else ""
 
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import re
 
@@ -12,7 +13,7 @@ from tiny_experiments import headline
 
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
-from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.remarks import has_older_weights, reason_against_paper, shipped_weights
 from tools import measured_tables as tables
 
 FILES = tables.files_with_tables(ROOT)
@@ -149,7 +150,8 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
     assert f"{date}, while other programs used 0.9 cores" in lines
     assert "| nodes | 1 | 64 |" in tables.table("steps", tmp_path)
     own = headline().machine.model_copy(update={"processor": "AMD EPYC 7763", "instructions": "avx2"})
-    store.keep(headline(machine=own, date="2026-12-01"), tmp_path)
+    of_now = old.model.model_copy(update={"weights": shipped_weights(old.model.base)})
+    store.keep(headline(machine=own, date="2026-12-01", model=of_now), tmp_path)
     machines = tables.table("machines", tmp_path)
     assert [line.split(" | ")[0] for line in machines[2:4]] == [
         "| Intel Xeon with AMX, 2 cores", "| AMD EPYC with AVX2, 2 cores",
@@ -164,6 +166,19 @@ def test_the_headline_and_the_machines_state_the_record(tmp_path, monkeypatch):
     for slug in (store.DEFAULT_KIND, "amd-epyc-avx2-2", "another"):
         monkeypatch.setattr(store, "own_kinds", lambda slug=slug: [slug])
         assert "AMD EPYC with AVX2" in tables.table("headline", tmp_path)[-1]
+
+
+def test_the_store_knows_the_shipped_weights():
+    digest = hashlib.sha256()
+    for file in sorted((ROOT / "assets" / "model").rglob("*.safetensors")):
+        digest.update(file.read_bytes())
+    assert shipped_weights("embedded") == digest.hexdigest()[:8]
+    record = headline()
+    for older, changes in ((False, {"weights": shipped_weights("embedded")}), (True, {"weights": ""})):
+        model = record.model.model_copy(update={"base": "embedded", **changes})
+        assert has_older_weights(record.model_copy(update={"model": model})) is older
+        other = model.model_copy(update={"base": "another", "weights": ""})
+        assert not has_older_weights(record.model_copy(update={"model": other}))
 
 
 # --- What single runs of ``bench`` measured on a GPU.

@@ -26,7 +26,7 @@ from medusa_core.experiments.record import (
     as_json,
     paper_facts,
 )
-from medusa_core.experiments.remarks import has_older_weights
+from medusa_core.experiments.remarks import has_older_weights, shipped_weights
 from medusa_core.experiments.spec_bench import ALL, TITLE
 from ui.records.examples import ASSETS
 from ui.records.settings import Selection
@@ -132,7 +132,7 @@ def measured_figures(
 ) -> Figures:
     """What was just measured on this machine, from a record as ``bench --json`` prints it."""
     now = datetime.datetime.now()
-    settings = bench["settings"]
+    settings, model = bench["settings"], bench["model"]
     record = ExperimentRecord(
         schema_version=SCHEMA_VERSION,
         name=store.HEADLINE,
@@ -140,7 +140,7 @@ def measured_figures(
         command="",
         date=now.date().isoformat(),
         machine=MachineRecord(**_known(MachineRecord, bench["machine"])),
-        model=ModelRecord(**_known(ModelRecord, bench["model"])),
+        model=ModelRecord(**_known(ModelRecord, model), weights=shipped_weights(model["base"])),
         settings={name: settings[name] for name in ("runs", "max_new_tokens")},
         quality=None,
         rows=[_row(name, one, settings["prompts"]) for name, one in bench["methods"].items()],
