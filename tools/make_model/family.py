@@ -24,6 +24,7 @@ from medusa_core.files import project_folder
 _BASE_TOKENS = 40_000_000
 _KEPT_TOKENS = 9_830_400
 _SUMS_TOKENS = 1_638_400
+_REPEATS_TOKENS = 1_310_720
 _ADAPTER_TOKENS = 3_600_000
 _DRAFTER_TOKENS = 16_384_000
 _ANSWERS = 19_200
@@ -49,6 +50,11 @@ _KEPT = (
     "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.001 "
     "--learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
 )
+# A base that repeats sentences is its own teacher of all else: rates are small, and the pairs weigh little.
+_REPEATS = (
+    "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.0004 "
+    "--learning-rate 0.0002 --weight-decay 0 --warmup-steps 5 --decay-share 0.6 --pair-weight 0.06"
+)
 # Heads and adapter together on the base's own texts, with the adapter merged: one base for all.
 _MEDUSA2 = (
     "--base-name embedded --start assets/model/heads --teacher self "
@@ -68,6 +74,7 @@ class Sizes:
 
     base: str
     kept: str
+    repeats: str
     heads: str
     draft_model: str
     answers: str
@@ -76,6 +83,7 @@ class Sizes:
 _CPU = Sizes(
     base="--batch-tokens 16384 --accumulate 2 --compile",
     kept="--batch-tokens 8192",
+    repeats="--batch-tokens 16384",
     heads="--batch-tokens 4096 --compile",
     draft_model="--batch-tokens 8192 --compile",
     answers="--answer-batch 160",
@@ -84,6 +92,7 @@ _CPU = Sizes(
 _GPU = Sizes(
     base="--batch-tokens 65536 --warmup-steps 25",
     kept="--batch-tokens 32768",
+    repeats="--batch-tokens 16384",
     heads="--batch-tokens 16384",
     draft_model="--batch-tokens 16384",
     answers="--answer-batch 9600",
@@ -186,7 +195,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
         written = stage(name, "medusa_core", flags, model=model, data_root=data, out=out / name)
         return replace(written, group="texts" if name in _TEMPERATURES else "")
 
-    base, model = out / "kept" / "model", out / "sums" / "model"
+    base, repeating, model = (out / name / "model" for name in ("kept", "sums", "repeats"))
     yield stage("made", "tools.make_model.made_texts", "", data_root=data)
     flags = f"--recipe {_RECIPE} {_BASE} {sizes.base}"
     yield stage("base", "tools.make_model", flags, _BASE_TOKENS, data_root=data, out=out / "base")
@@ -205,6 +214,13 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
     flags = f"--recipe {_KEEPS} {_KEPT} {sizes.kept}"
     folders = {"start": joint, "teachers": joint, "data_root": data, "out": out / "sums"}
     yield stage("sums", "tools.make_model", flags, _SUMS_TOKENS, **folders)
+    yield texts("greedy", repeating, "0 --seed 3")
+    pairs = out / "pairs.jsonl"
+    folders = {"model": repeating, "answers": out / "greedy" / "answers", "out": pairs}
+    yield stage("pairs", "tools.make_model.repeats", "", 0, **folders)
+    folders = {"start": repeating, "teachers": repeating, "pairs": pairs, "data_root": data}
+    flags = f"--recipe {_KEEPS} {_REPEATS} {sizes.repeats}"
+    yield stage("repeats", "tools.make_model", flags, _REPEATS_TOKENS, out=out / "repeats", **folders)
     for name, temperature in _TEMPERATURES.items():
         yield texts(name, model, temperature)
     yield Stage("answers")

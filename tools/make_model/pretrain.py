@@ -7,7 +7,7 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from statistics import mean
 
@@ -29,6 +29,7 @@ from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
 from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
+from tools.make_model.preferences import Preferences, read_pairs
 from tools.make_model.settings import PretrainConfig
 from tools.make_model.teachers import Teachers, read_llama
 from tools.make_model.tokenizer import build_tokenizer, save_tokenizer
@@ -46,8 +47,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     if accelerator.num_processes > 1:
         raise MedusaError("pretraining runs on one process: start it without accelerate launch")
     _check_sizes(config)
-    out = Path(config.out)
-    out.mkdir(parents=True, exist_ok=True)
+    (out := Path(config.out)).mkdir(parents=True, exist_ok=True)
     sources = load_recipe(Path(config.recipe), Path(config.data_root))
     phases = load_phases(config, sources)
     tokenizer = _tokenizer(sources, config, out)
@@ -61,6 +61,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     body = torch.compile(model.model, dynamic=False) if config.compile else model.model
     encoder = Encoder(PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END_OF_TEXT))
     splits = {source.kind: encode_source(source, encoder, out / "tokens") for source in sources}
+    preferences = _preferences(config, teachers, encoder.end)
     text = PhasedText(phases, {kind: split.train for kind, split in splits.items()}, config, encoder.end)
 
     def loss_of(tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
@@ -80,39 +81,56 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
         dropout.rate = phase.dropout
         model.set_attn_implementation(attention_of(phase.window))
         batch = text.batch(step, number)
-        if teachers and text.keeps(step, number):
-            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                return {"loss": teachers.loss(model, batch.tokens.to(device), batch.trained.to(device))}
-        return {"loss": loss_of(batch.tokens, batch.trained)}
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+            if teachers and text.keeps(step, number):
+                loss = teachers.loss(model, batch.tokens.to(device), batch.trained.to(device))
+            else:
+                loss = loss_of(batch.tokens, batch.trained)
+            if preferences:
+                loss = loss + preferences.loss(model, step * config.accumulate + number)
+        return {"loss": loss}
 
     heldout = {
         kind: heldout_windows(split.heldout, config.sequence_length, encoder.end)
         for kind, split in splits.items()
     }
 
-    @torch.inference_mode()
     def evaluate() -> Metrics:
-        # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
         model.eval()
-        losses = {
-            f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
-            for kind, batch in heldout.items()
-        }
+        losses = _heldout_losses(loss_of, heldout)
         model.train()
         return losses
 
-    schedule = Schedule(config.steps, config.warmup_steps, config.decay_share)
     optimizers = muon_and_adamw(
         model.named_parameters(), config.matrix_learning_rate, config.learning_rate, config.weight_decay
     )
-    run = TrainRun(config, model, optimizers, schedule, accelerator)
     watch = DivergenceLimit("loss", math.log(tokenizer.get_vocab_size()))
+    run = TrainRun(
+        config,
+        model,
+        optimizers,
+        Schedule(config.steps, config.warmup_steps, config.decay_share),
+        accelerator,
+    )
     yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate)
-    folder = out / "model"
-    with disk_errors():
-        model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="9MB")
-    save_tokenizer(tokenizer, folder, config.context)
+    folder = _saved(model, tokenizer, config)
     yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+def _saved(model: LlamaForCausalLM, tokenizer: Tokenizer, config: PretrainConfig) -> Path:
+    folder = Path(config.out) / "model"
+    with disk_errors():
+        model.bfloat16().save_pretrained(folder, max_shard_size="9MB")
+    save_tokenizer(tokenizer, folder, config.context)
+    return folder
+
+
+def _preferences(config: PretrainConfig, teachers: Teachers | None, end: int) -> Preferences | None:
+    if not config.pairs:
+        return None
+    if teachers is None:
+        raise MedusaError("--pairs are learned against a teacher: name the base that repeats with --teachers")
+    return Preferences(read_pairs(Path(config.pairs)), teachers.first, end, config)
 
 
 def _check_sizes(config: PretrainConfig) -> None:
@@ -158,6 +176,17 @@ def _kept_tokenizer(file: Path) -> Tokenizer:
             f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
         )
     return tokenizer
+
+
+@torch.inference_mode()
+def _heldout_losses(
+    loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], heldout: Mapping[str, Batch]
+) -> Metrics:
+    # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
+    return {
+        f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
+        for kind, batch in heldout.items()
+    }
 
 
 def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -29,6 +29,17 @@ class PretrainConfig(RunConfig):
     feature_weight: float = setting(
         1.0, "weight of the distance from the first teacher's hidden states", low=0.0, high=1e6
     )
+    pairs: str = setting(
+        "", "file that tools.make_model.repeats wrote, learned beside the text against the first teacher"
+    )
+    pair_batch: int = setting(16, "pairs of a forward pass", low=1, high=MOST_BATCH)
+    pair_weight: float = setting(0.3, "weight of their loss", low=0.0, high=1e6)
+    pair_beta: float = setting(
+        0.3,
+        "how soon a preference is strong enough (beta of equation 7 of arXiv 2305.18290)",
+        low=0.0,
+        high=1e3,
+    )
     vocab_size: int = setting(4096, "tokens of a new tokenizer, a byte-level BPE", low=300, high=65_536)
     hidden_size: int = setting(384, "width of the model", low=16, high=65_536)
     intermediate_size: int = setting(1024, "width of the MLP", low=16, high=262_144)

@@ -36,6 +36,11 @@ class Teachers:
                     )
         torch.nn.ModuleList(self._models).to(student.device).eval().requires_grad_(False)
 
+    @property
+    def first(self) -> LlamaForCausalLM:
+        """The one that also teaches hidden states."""
+        return self._models[0]
+
     def loss(self, model: LlamaForCausalLM, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:
         """KL(mean of the teachers ‖ model) in nats, plus the weighted distance of hidden states.
 

@@ -19,8 +19,8 @@ from tools.make_model.sums import Problem, one_step, two_steps
 _SEED = 1
 _ANSWER_TOKENS = 80
 _TEXT_TOKENS = 120
+SENTENCE = re.compile(r"[^.!?]+[.!?]+")
 _NUMBER = re.compile(r"\d+")
-_SENTENCE = re.compile(r"[^.!?]+[.!?]+")
 
 
 def main() -> None:
@@ -44,11 +44,13 @@ def main() -> None:
 
 def repeats_sentence(text: str) -> bool:
     """Whether a sentence of more than one word occurs twice, a speaker's name before it left aside."""
-    found = [
-        re.sub(r"^(User|Assistant|A|B):\s*", "", sentence.strip()) for sentence in _SENTENCE.findall(text)
-    ]
-    sentences = [sentence for sentence in found if " " in sentence]
+    sentences = [said for sentence in SENTENCE.findall(text) if " " in (said := said_by(sentence))]
     return len(set(sentences)) < len(sentences)
+
+
+def said_by(sentence: str) -> str:
+    """A sentence without the speaker's name before it."""
+    return re.sub(r"^(User|Assistant|A|B):\s*", "", sentence.strip())
 
 
 def _right_sums(engine: Engine, make: Callable[..., Problem], count: int, *, show: bool) -> int:

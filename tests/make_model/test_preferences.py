@@ -1,0 +1,100 @@
+"""Pairs against repeated sentences: how they are found, what the loss is, and that a base learns."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from test_pretrain_phases import SMALL, phased
+from tiny import build_model, tiny_config
+from tokenizers import Tokenizer
+
+from medusa_core.errors import MedusaError
+from medusa_core.files import project_folder
+from tools.make_model.preferences import Pair, Preferences, read_pairs
+from tools.make_model.pretrain import pretrain
+from tools.make_model.repeats import pair_of
+from tools.make_model.teachers import read_llama
+from tools.make_model.writing import SENTENCE, said_by
+
+END = 0
+PAIRS = [Pair([5, 6, 7], [8, 9], [[3, 4, 2]]), Pair([2], [9], [[1]])]
+
+
+def test_the_loss_is_that_of_equation_7():
+    model, reference = (build_model(tiny_config(), seed=seed) for seed in (1, 2))
+
+    def likely(base, before, said):
+        logs = base(torch.tensor([[END, *before, *said]])).logits[0].log_softmax(-1)
+        return sum(float(logs[len(before) + place, token]) for place, token in enumerate(said))
+
+    losses = []
+    for pair in PAIRS:
+        wanted, refused = (
+            likely(model, pair.before, said) - likely(reference, pair.before, said)
+            for said in (pair.wanted[0], pair.refused)
+        )
+        losses.append(math.log1p(math.exp(-0.7 * (wanted - refused))))
+    config = replace(SMALL, pair_beta=0.7, pair_weight=2.0, pair_batch=2)
+    found = Preferences(PAIRS, reference, END, config).loss(model, 0)
+    assert float(found) == pytest.approx(2.0 * sum(losses) / 2, rel=1e-4)
+
+
+def test_a_base_learns_which_half_is_wanted():
+    model, reference = (build_model(tiny_config(), seed=1) for _ in range(2))
+    model.requires_grad_(True)
+    preferences = Preferences(PAIRS, reference, END, replace(SMALL, pair_beta=0.5, pair_weight=1.0))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    losses = []
+    for step in range(20):
+        losses.append(preferences.loss(model, step))
+        losses[-1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[0].item() == pytest.approx(math.log(2), rel=1e-4)
+    assert losses[-1].item() < 0.5 * losses[0].item()
+
+
+def test_a_repeated_sentence_is_told_from_others_the_base_might_say():
+    folder = str(project_folder() / "assets" / "model")
+    model, tokenizer = read_llama(folder).eval(), Tokenizer.from_file(f"{folder}/tokenizer.json")
+    begin = "Tom had a red ball. He was very happy. He ran to the park."
+    torch.manual_seed(0)
+    pair = pair_of(f"{begin} He was very happy. Then he went home.", model, tokenizer)
+    assert tokenizer.decode(pair.before) == begin
+    assert tokenizer.decode(pair.refused) == " He was very happy."
+    known = {said_by(sentence) for sentence in SENTENCE.findall(begin)}
+    others = [tokenizer.decode(tokens) for tokens in pair.wanted]
+    assert 0 < len(others) <= 3
+    assert not known & {said_by(other) for other in others}
+    assert pair_of(f"{begin} Then he went home.", model, tokenizer) is None
+
+
+def test_pairs_are_read_as_written_and_other_files_refused(tmp_path):
+    file = tmp_path / "pairs.jsonl"
+    file.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in PAIRS), encoding="utf-8")
+    assert read_pairs(file) == PAIRS
+    for text, words in (("", "no pair"), ("{}\n", "holds no pairs"), ("no JSON\n", "holds no pairs")):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(MedusaError, match=words):
+            read_pairs(file)
+
+
+def test_pretraining_learns_pairs_beside_text_and_asks_for_a_teacher(corpus):
+    config, _ = phased(corpus, {"share": 1, "window": 32, "weights": {"story": 1}, "keeps": {"story": 1}})
+    *_, start = pretrain(replace(config, tokens=256, recipe=str(corpus / "recipe.json")))
+    file = corpus / "pairs.jsonl"
+    file.write_text(json.dumps(asdict(PAIRS[0])), encoding="utf-8")
+    asked = replace(
+        config, out=str(corpus / "learned"), pairs=str(file), start=str(start.folder), accumulate=2,
+        tokenizer=f"{start.folder}/tokenizer.json", teachers=str(start.folder), pair_weight=1.0,
+    )  # fmt: skip
+    *_, end = pretrain(asked)
+    reference, learned = (read_llama(str(run.folder)) for run in (start, end))
+    loss = Preferences(PAIRS[:1], reference, END, asked).loss(learned, 0)
+    assert float(loss) < 0.5 * math.log(2)
+    with pytest.raises(MedusaError, match="--teachers"):
+        next(pretrain(replace(asked, teachers="", recipe=str(corpus / "recipe.json"), accumulate=1)))
