@@ -53,8 +53,12 @@ def test_what_is_kept_is_not_measured_again_unless_asked(reproduce_two, tmp_path
     store.keep(record.model_copy(update={"engine": ENGINE_VERSION - 1}), tmp_path)
     assert reproduce_two() == 0
     assert made == ["figure3"]
+    replaced = record.model.model_copy(update={"base": "embedded", "weights": "other"})
+    store.keep(record.model_copy(update={"model": replaced}), tmp_path)
+    assert reproduce_two() == 0
+    assert made == ["figure3", "figure3"]
     assert reproduce_two("--again") == 0
-    assert made == ["figure3", "figure3", "figure21"]
+    assert made == ["figure3", "figure3", "figure3", "figure21"]
 
 
 def test_one_that_fails_is_said_and_the_others_go_on(reproduce_two, tmp_path, capsys, monkeypatch):
