@@ -17,7 +17,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import Measurement, MethodLog, interleave
 from medusa_core.experiments import quality, rows, store
 from medusa_core.experiments.record import Mean, Row, Spread, read_record
-from medusa_core.experiments.remarks import further_remarks, reason_against_paper
+from medusa_core.experiments.remarks import further_remarks, reason_against_paper, shipped_weights
 from ui.figures.experiments import charts
 from ui.records.examples import ASSETS
 from ui.tabs.experiments import COMPARE, load_section
@@ -157,10 +157,11 @@ def tables(better):
 
 
 def test_a_record_of_the_embedded_model_s_older_weights_says_so():
-    assert further_remarks(headline(date="2026-11-27")) == []
-    assert "the old weights" in further_remarks(headline(date="2026-11-26"))[-1]
-    elsewhere = headline().model.model_copy(update={"base": "other"})
-    assert further_remarks(headline(date="2026-11-26", model=elsewhere)) == []
+    model = headline().model
+    of_now = model.model_copy(update={"weights": shipped_weights(model.base)})
+    assert further_remarks(headline(model=of_now)) == []
+    assert "the old weights" in further_remarks(headline())[-1]
+    assert further_remarks(headline(model=model.model_copy(update={"base": "other"}))) == []
 
 
 @pytest.mark.parametrize("name", tables(better=True))
