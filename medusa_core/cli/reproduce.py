@@ -37,7 +37,7 @@ from medusa_core.experiments.record import (
     row_cells,
     write_record,
 )
-from medusa_core.experiments.remarks import shipped_weights
+from medusa_core.experiments.remarks import current_record, shipped_weights
 from medusa_core.experiments.settings import QUICK_RUN, RunSettings
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.hardware.devices import find_device
@@ -89,9 +89,8 @@ def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
 
 
 def _kept(args: argparse.Namespace, engine: Engine) -> ExperimentRecord | None:
-    """The stored record of this engine, kind of machine and command, so that a series of them goes on."""
-    kind = store.kind_of(MachineRecord(**machine_of(engine)))
-    found = store.of_this_engine(args.experiment, kind)
+    """The stored record of this engine, weights, machine and command, so that a series of them goes on."""
+    found = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
     command = command_line(args.experiment, load_experiment(args.experiment), args)
     return found if found is not None and found.command == command else None
 

@@ -24,7 +24,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import busy_words
 from medusa_core.experiments import experiment_names, is_simulated, load_experiment, store
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord
-from medusa_core.experiments.remarks import has_older_weights
+from medusa_core.experiments.remarks import current_record
 
 
 def run(args: argparse.Namespace) -> None:
@@ -39,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
     failed = []
     for number, name in enumerate(names, start=1):
         line = f"{number} of {len(names)}: {name}"
-        kept = None if args.again else store.of_this_engine(name, kind, folder)
-        if kept is not None and not has_older_weights(kept):
+        if not args.again and (kept := current_record(name, kind, folder)) is not None:
             print(f"{line}, kept from {kept.date}; --again renews it")
             continue
         print(f"{line}: {load_experiment(name).TITLE} …", flush=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
@@ -33,20 +34,25 @@ def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[s
     """What is to be known of the record of this date, and whether its weights are still the shipped ones."""
     found = _remarks(record.name, folder)
     texts = list(found.get("remarks", ())) if found.get("date") == record.date else []
-    if has_older_weights(record, folder):
-        texts.append(_remarks(EMBEDDED, folder)["remark"])
+    if has_older_weights(record):
+        texts.append(_remarks(EMBEDDED, MEASURED)["remark"])
     return texts
 
 
-def has_older_weights(record: ExperimentRecord, folder: Path = MEASURED) -> bool:
+def has_older_weights(record: ExperimentRecord) -> bool:
     """Whether the embedded model was measured with weights that have been replaced since."""
-    model = record.model
-    return not record.simulated and model.weights != shipped_weights(model.base, folder)
+    return not record.simulated and record.model.weights != shipped_weights(record.model.base)
 
 
-def shipped_weights(base: str, folder: Path = MEASURED) -> str:
+def shipped_weights(base: str) -> str:
     """What the embedded model's weights of now are called in records; nothing for another base."""
-    return str(_remarks(EMBEDDED, folder).get("weights", "")) if base == EMBEDDED else ""
+    return str(_remarks(EMBEDDED, MEASURED)["weights"]) if base == EMBEDDED else ""
+
+
+def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
+    """A kept record of this engine and the shipped weights, which need not be measured again."""
+    found = store.of_this_engine(name, kind, folder)
+    return None if found is None or has_older_weights(found) else found
 
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:

@@ -107,6 +107,11 @@ def test_a_film_of_three_steps_is_saved_and_each_frame_shows_something_else(page
     assert judged > 5 * proposed > 0  # the rejected guesses; before, only what the signs mean
 
 
+def test_rows_centre_parents_on_their_children(page):
+    assert page.evaluate("treeRows([-1])") == [0]
+    assert page.evaluate("treeRows([-1, 0, 0, 1, 1])") == [1.25, 0.5, 2, 0, 1]
+
+
 def test_hostile_text_is_text_in_the_frame(page):
     trace = json.loads(json.dumps(TRACE))
     tags, words = page.evaluate(

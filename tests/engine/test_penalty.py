@@ -17,6 +17,7 @@ from medusa_core.acceptance.logits.penalty import ContextualPenalty, TokenWindow
 from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS
+from medusa_core.drafters import method as method_of
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 
@@ -214,4 +215,5 @@ def test_every_method_writes_the_text_of_plain_decoding(shipped, plain):
     for name in methods:
         found = written(shipped, method=name, tree="default", **PENALTY)
         assert found.token_ids == plain.token_ids, name
-        assert found.steps < NEW, name
+        if method_of(name).has_weights:  # a text under a penalty has little to be copied
+            assert found.steps < NEW, name

@@ -190,4 +190,4 @@ def test_on_repeating_texts_it_keeps_more_than_prompt_lookup_as_published(shippe
         found = written(shipped, text, "suffix", 256)  # so that it comes to repeat itself
         ours += found.steps
         theirs += steps_of_published_lookup(shipped.encode(text), found.token_ids)
-    assert theirs > 1.3 * ours
+    assert theirs > 1.1 * ours

@@ -14,6 +14,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import HELD_OUT, OF_THE_PAGE, shipped_kinds
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import MachineRecord
+from medusa_core.experiments.remarks import shipped_weights
 from medusa_core.hardware import processor
 from medusa_core.loading.load import load_engine
 from ui.records.examples import ASSETS
@@ -97,14 +98,16 @@ def test_one_record_is_made_once_by_one_command_on_one_kind(tmp_path, monkeypatc
     def measured(name, args, engine):
         made.append(name)
         machine = MachineRecord(**reproduce.machine_of(engine))
-        return headline(name=name, machine=machine, engine=ENGINE_VERSION, command=command)
+        model = headline().model
+        model = model.model_copy(update={"weights": shipped_weights(model.base)})
+        return headline(name=name, machine=machine, engine=ENGINE_VERSION, command=command, model=model)
 
     command = "python -m medusa_core reproduce figure3 --limit 1"
     place_of, of_this_engine = store.place_of, store.of_this_engine
     monkeypatch.setattr(reproduce, "measured", measured)
     monkeypatch.setattr(reproduce, "load_with_line", lambda load: engine)
     monkeypatch.setattr(store, "place_of", lambda record: place_of(record, tmp_path))
-    monkeypatch.setattr(store, "of_this_engine", lambda name, kind: of_this_engine(name, kind, tmp_path))
+    monkeypatch.setattr(store, "of_this_engine", lambda name, kind, _: of_this_engine(name, kind, tmp_path))
     monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
     flags = ["reproduce", "figure3", "--store", "--limit", "1"]
     for limit in ("", "avx512_bf16", "avx2"):

@@ -9,6 +9,7 @@ from medusa_core.cli.flags import add_settings, read_settings
 from medusa_core.cli.main import OneLineParser, build_parser
 from medusa_core.training.recipes import RECIPES
 from tools.make_model.family import _CPU, _GPU, main, stages_of
+from tools.make_model.repeats import build_parser as build_repeats_parser
 from tools.make_model.settings import PretrainConfig
 
 
@@ -24,6 +25,8 @@ def test_every_stage_is_a_command_whose_settings_are_accepted(tmp_path, sizes):
             add_settings(parser, PretrainConfig)
             config = read_settings(PretrainConfig, parser.parse_args(stage.arguments))
         else:
+            if stage.module == "tools.make_model.repeats":
+                build_repeats_parser().parse_args(stage.arguments)
             continue
         budgets[stage.name] = config.tokens
     drafters = {"medusa", "hydra", "hydra-prefix", "eagle3", "mtp", "block", "tokenswift", "draft_model"}

@@ -16,7 +16,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.files import project_folder
 from tools.make_model.preferences import Pair, Preferences, read_pairs
 from tools.make_model.pretrain import pretrain
-from tools.make_model.repeats import pair_of
+from tools.make_model.repeats import main, pair_of
 from tools.make_model.teachers import read_llama
 from tools.make_model.writing import SENTENCE, said_by
 
@@ -71,13 +71,31 @@ def test_a_repeated_sentence_is_told_from_others_the_base_might_say():
     assert 0 < len(others) <= 3
     assert not known & {said_by(other) for other in others}
     assert pair_of(f"{begin} Then he went home.", model, tokenizer) is None
+    said = 'Mom said, "I see." Tom ran home. Dad said, "I know."'
+    behind_a_quote = pair_of(f"{said} Tom ran home.", model, tokenizer)
+    assert tokenizer.decode(behind_a_quote.before) == said
+    assert tokenizer.decode(behind_a_quote.refused) == " Tom ran home."
+
+
+def test_pairs_of_a_folder_of_answers_become_a_file(tmp_path, capsys):
+    texts = ["Tom had a ball. He was very happy. He was very happy.", "Tom had a ball. He went home."]
+    lines = [{"text": text} for text in texts] + [{"messages": []}]
+    (tmp_path / "story.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    out = tmp_path / "pairs.jsonl"
+    model = str(project_folder() / "assets" / "model")
+    assert main(["--model", model, "--answers", str(tmp_path), "--out", str(out)]) == 0
+    assert len(read_pairs(out)) == 1
+    assert "1 pairs of 2 texts" in capsys.readouterr().out
+    assert main(["--model", model, "--answers", str(tmp_path / "none"), "--out", str(out)]) == 2
+    assert "holds no texts" in capsys.readouterr().err
 
 
 def test_pairs_are_read_as_written_and_other_files_refused(tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in PAIRS), encoding="utf-8")
     assert read_pairs(file) == PAIRS
-    for text, words in (("", "no pair"), ("{}\n", "holds no pairs"), ("no JSON\n", "holds no pairs")):
+    half = json.dumps(asdict(PAIRS[0]) | {"wanted": []})
+    for text, words in (("", "no pair"), ("{}", "no pairs"), ("no JSON", "no pairs"), (half, "no pairs")):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(MedusaError, match=words):
             read_pairs(file)

@@ -34,6 +34,8 @@ def read_pairs(file: Path) -> list[Pair]:
     """The pairs of a file as ``tools.make_model.repeats`` writes it. Raises MedusaError for any other."""
     try:
         pairs = [Pair(**json.loads(line)) for line in read_text(file).splitlines()]
+        if not all(pair.refused and pair.wanted for pair in pairs):
+            raise ValueError("half of a pair is empty")
     except (ValueError, TypeError) as error:
         raise MedusaError(
             f"{file} holds no pairs ({reason_of(error)}): write it with python -m tools.make_model.repeats"

@@ -35,13 +35,18 @@ _MOST_TOKENS = 20  # of a sentence, repeated or other
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pairs; return the exit code."""
+    args = build_parser().parse_args(arguments)
+    return exit_code_of(lambda: _write(args))
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Its flags."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True, help="folder of the base that wrote the answers")
     parser.add_argument("--answers", type=Path, required=True, help="folder of its greedy texts, as .jsonl")
     parser.add_argument("--out", type=Path, required=True, help="file of the pairs")
     parser.add_argument("--seed", type=int, default=0, help="seed of what else the base might say [0]")
-    args = parser.parse_args(arguments)
-    return exit_code_of(lambda: _write(args))
+    return parser
 
 
 def _write(args: argparse.Namespace) -> None:
@@ -49,9 +54,10 @@ def _write(args: argparse.Namespace) -> None:
     model = read_llama(args.model).eval()
     tokenizer = Tokenizer.from_file(str(Path(args.model) / "tokenizer.json"))
     texts = [
-        json.loads(line)["text"]
+        record["text"]
         for file in sorted(args.answers.glob("*.jsonl"))
-        for line in read_text(file).splitlines()
+        for record in map(json.loads, read_text(file).splitlines())
+        if "text" in record  # not of dialogues, whose turns somebody else wrote in part
     ]
     if not texts:
         raise MedusaError(f"{args.answers} holds no texts: name the folder that self-distill wrote")
@@ -67,7 +73,10 @@ def pair_of(text: str, model: LlamaForCausalLM, tokenizer: Tokenizer) -> Pair | 
         return None
     begin, end, known = found
     encoded = tokenizer.encode(text, add_special_tokens=False)
-    inside = [number for number, (left, right) in enumerate(encoded.offsets) if left < end and right > begin]
+    # A token that ends the sentence before may begin this one's match, as ." does: it stays before.
+    inside = [number for number, (left, _) in enumerate(encoded.offsets) if begin <= left < end]
+    if not inside:
+        return None
     before, refused = encoded.ids[: inside[0]], encoded.ids[inside[0] : inside[-1] + 1]
     others = {
         tuple(tokens): likely
