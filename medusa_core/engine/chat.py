@@ -8,7 +8,7 @@ continues a text instead, and ``notice`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import cast
@@ -157,7 +157,9 @@ class Conversation:
             raise MedusaError(
                 f"the message makes {len(prompt)} tokens, {self.engine.target.context_words}: shorten it"
             )
-        ends = self.turn_end.stop if not config.ignore_eos else ()
+        # Of these messages, since a template may name the speakers by what is talked about.
+        by_text = self.templated and self.turn_end.stop and not config.ignore_eos
+        ends = turn_end(self.engine, kept).stop if by_text else ()
         config = replace(config, stop=(*config.stop, *ends))
         return Reply(self, kept, prompt, config, self._known(prompt), dropped)
 
@@ -202,13 +204,13 @@ class Conversation:
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
 
 
-def turn_end(engine: Engine) -> TurnEnd:
-    """How the template goes on after an answer: with a special token, or with the text of the next question.
+def turn_end(engine: Engine, messages: Sequence[Message] = (Message("user", "a"),)) -> TurnEnd:
+    """How the template goes on after an answer to the last of ``messages``: with a special token, or with
+    the text of the next question.
 
     Read from the template itself, since models name their end-of-turn token only in part of their configs.
     """
-    messages = [Message("user", "a"), Message("assistant", _MARK), Message("user", _NEXT)]
-    text = _render(engine, "", messages, False)
+    text = _render(engine, "", [*messages, Message("assistant", _MARK), Message("user", _NEXT)], False)
     between = _encode(engine, text.partition(_MARK)[2].partition(_NEXT)[0])
     added = engine.require_tokenizer().added_tokens_decoder
     first = next((place for place, token in enumerate(between) if token in added), len(between))

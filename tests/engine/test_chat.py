@@ -333,3 +333,17 @@ def test_the_embedded_model_answers():
         assert "User:" not in reply.summary.text
         assert reply.summary.token_ids == tiny.emitted(engine.stream(reply.prompt, reply.config))
     assert reply.reused > 15
+
+
+def test_the_embedded_model_talks_of_a_story_as_a_and_b_and_of_all_else_as_user_and_assistant():
+    conversation = Conversation(load_engine(LoadConfig(dtype="float32")))
+    rendered = []
+    for text in ("What is 3 + 4?", "Tell me a story about a fox.", "What happened next?", "Add 5 and 6."):
+        reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=8))
+        rendered.append((conversation.engine.decode_text(reply.prompt), *reply.config.stop))
+    sums, story, more, others = rendered
+    assert sums == ("User: What is 3 + 4?\nAssistant:", "\nUser:")
+    assert story == ("A: Tell me a story about a fox.\nB:", "\nA:")  # without the sum before
+    assert more[0].startswith(story[0])
+    assert more[0].endswith("\nA: What happened next?\nB:")
+    assert others == ("User: Add 5 and 6.\nAssistant:", "\nUser:")

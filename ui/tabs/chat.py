@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -24,7 +25,8 @@ from ui.serving.kept import RunSlot
 from ui.tabs.run_bar import RunBar, connect_run, drawn_run, or_skip, run_buttons, say_when_too_long, shown
 
 CHAT = "chat"  # the mode's value
-QUESTION, ANSWER = "User: ", "\nAssistant:"  # how the example prompts write one message
+# How the example prompts write one message: those of bookings and sums, and those of talks about stories.
+FORM = re.compile(r"(?:User: (.*)\nAssistant:|A: (.*)\nB:)")
 
 
 @dataclass(frozen=True)
@@ -96,9 +98,9 @@ def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for kind in kinds:
         prompts = [
-            prompt | {"text": prompt["text"].removeprefix(QUESTION).removesuffix(ANSWER)}
+            prompt | {"text": said[1] or said[2]}
             for prompt in kind["prompts"]
-            if prompt["text"].startswith(QUESTION) and prompt["text"].endswith(ANSWER)
+            if (said := FORM.fullmatch(prompt["text"]))
         ]
         if prompts:
             found.append(kind | {"prompts": prompts})

@@ -29,7 +29,7 @@ function headsPicture({ step, facts, say }) {
   for (let k = 1; k <= facts.heads; k++) rows.push([say("head", { k }), k + 1, guessesOf(step, k).slice(0, 4)]);
   const lines = rows.map(([name, far, guesses]) => bit("learn-headline" + (far === 1 ? " is-base" : ""),
     html("b", {}, name), secret("learn-far", say("token", { far })),
-    bit("learn-guesses", ...guesses.map((node) => html("span", { class: "learn-chip" }, tokenOf(node), node.id > 0 && html("i", {}, probability(node.draft_p)))),
+    bit("learn-guesses", ...guesses.map((node) => html("span", { class: "learn-chip" }, tokenOf(node), node.id ? html("i", {}, probability(node.draft_p)) : null)),
       guesses.length ? null : html("em", {}, say("unused")))));
   const cells = Array.from({ length: 14 }, () => html("i", {}));
   const state = bit("learn-state", ...say.nodes("hidden", facts), bit("learn-cells", ...cells), facts.measured && html("span", {}, say("numbers", facts)));
