@@ -251,9 +251,8 @@ def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
             continue
         if _is_finite(tensor):
             kind = str(dtype).removeprefix("torch.")
-            raise MedusaError(
-                f"{name} of {what} holds numbers too large for {kind}: use --dtype bfloat16 or float32"
-            )
+            wider = "bfloat16 or float32" if dtype == torch.float16 else "float32"
+            raise MedusaError(f"{name} of {what} holds numbers too large for {kind}: use --dtype {wider}")
         raise MedusaError(f"{name} of {what} holds NaN or infinity: fetch, convert or train it again")
 
 

@@ -46,7 +46,7 @@ def has_older_weights(record: ExperimentRecord) -> bool:
 
 def shipped_weights(base: str) -> str:
     """What the embedded model's weights of now are called in records; nothing for another base."""
-    return str(_remarks(EMBEDDED, MEASURED)["weights"]) if base == EMBEDDED else ""
+    return str(_remarks(EMBEDDED, MEASURED).get("weights", "")) if base == EMBEDDED else ""
 
 
 def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:

@@ -79,26 +79,42 @@ def test_a_repeated_sentence_is_told_from_others_the_base_might_say():
 
 def test_pairs_of_a_folder_of_answers_become_a_file(tmp_path, capsys):
     texts = ["Tom had a ball. He was very happy. He was very happy.", "Tom had a ball. He went home."]
-    lines = [{"text": text} for text in texts] + [{"messages": []}]
+    talk = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hi. Hi."}]
+    lines = [{"text": text} for text in texts] + [{"messages": talk}]
     (tmp_path / "story.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     out = tmp_path / "pairs.jsonl"
     model = str(project_folder() / "assets" / "model")
     assert main(["--model", model, "--answers", str(tmp_path), "--out", str(out)]) == 0
-    assert len(read_pairs(out)) == 1
+    assert len(read_pairs(out, 4096)) == 1
     assert "1 pairs of 2 texts" in capsys.readouterr().out
     assert main(["--model", model, "--answers", str(tmp_path / "none"), "--out", str(out)]) == 2
-    assert "holds no texts" in capsys.readouterr().err
+    assert "there is no file or folder" in capsys.readouterr().err
 
 
 def test_pairs_are_read_as_written_and_other_files_refused(tmp_path):
     file = tmp_path / "pairs.jsonl"
     file.write_text("".join(json.dumps(asdict(pair)) + "\n" for pair in PAIRS), encoding="utf-8")
-    assert read_pairs(file) == PAIRS
-    half = json.dumps(asdict(PAIRS[0]) | {"wanted": []})
-    for text, words in (("", "no pair"), ("{}", "no pairs"), ("no JSON", "no pairs"), (half, "no pairs")):
-        file.write_text(text, encoding="utf-8")
-        with pytest.raises(MedusaError, match=words):
-            read_pairs(file)
+    assert read_pairs(file, 24) == PAIRS
+    good = asdict(PAIRS[0])
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(MedusaError, match="holds no pair"):
+        read_pairs(file, 24)
+    bad = [
+        {},
+        [1, 2],
+        good | {"wanted": []},
+        good | {"wanted": [[]]},
+        good | {"before": None},
+        good | {"refused": [24]},
+        good | {"refused": [-1]},
+        good | {"wanted": [[1.5]]},
+        good | {"refused": "abc"},
+        good | {"wanted": [3]},
+    ]
+    for text in ("no JSON", "[" * 100_000, *map(json.dumps, bad)):
+        file.write_text(f"{json.dumps(good)}\n{text}", encoding="utf-8")
+        with pytest.raises(MedusaError, match=r"line 2 of .* is no pair"):
+            read_pairs(file, 24)
 
 
 def test_pretraining_learns_pairs_beside_text_and_asks_for_a_teacher(corpus):

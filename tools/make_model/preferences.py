@@ -16,7 +16,7 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
-from medusa_core.errors import MedusaError, reason_of
+from medusa_core.errors import MedusaError
 from medusa_core.files import read_text
 from tools.make_model.settings import PretrainConfig
 
@@ -30,19 +30,30 @@ class Pair:
     wanted: list[list[int]]
 
 
-def read_pairs(file: Path) -> list[Pair]:
+def read_pairs(file: Path, vocabulary: int) -> list[Pair]:
     """The pairs of a file as ``tools.make_model.repeats`` writes it. Raises MedusaError for any other."""
-    try:
-        pairs = [Pair(**json.loads(line)) for line in read_text(file).splitlines()]
-        if not all(pair.refused and pair.wanted for pair in pairs):
-            raise ValueError("half of a pair is empty")
-    except (ValueError, TypeError) as error:
-        raise MedusaError(
-            f"{file} holds no pairs ({reason_of(error)}): write it with python -m tools.make_model.repeats"
-        ) from error
+    again = "write it with python -m tools.make_model.repeats"
+    pairs = []
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            pair = Pair(**json.loads(line))
+        except (ValueError, TypeError, RecursionError) as error:
+            raise MedusaError(f"line {number} of {file} is no pair: {again}") from error
+        whole = isinstance(pair.wanted, list) and len(pair.wanted) > 0 and bool(pair.refused)
+        if not whole or not all(_are_tokens(part, vocabulary) for part in (pair.before, pair.refused)):
+            raise MedusaError(f"line {number} of {file} is no pair of this vocabulary: {again}")
+        if not all(part and _are_tokens(part, vocabulary) for part in pair.wanted):
+            raise MedusaError(f"line {number} of {file} is no pair of this vocabulary: {again}")
+        pairs.append(pair)
     if not pairs:
         raise MedusaError(f"{file} holds no pair: no text of the base repeats a sentence")
     return pairs
+
+
+def _are_tokens(found: object, vocabulary: int) -> bool:
+    return isinstance(found, list) and all(type(one) is int and 0 <= one < vocabulary for one in found)
 
 
 class Preferences:

@@ -32,7 +32,7 @@ from tools.make_model.phases import PhasedText, load_phases
 from tools.make_model.preferences import Preferences, read_pairs
 from tools.make_model.settings import PretrainConfig
 from tools.make_model.teachers import Teachers, read_llama
-from tools.make_model.tokenizer import build_tokenizer, save_tokenizer
+from tools.make_model.tokenizer import build_tokenizer, read_tokenizer, save_tokenizer
 
 PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
 IGNORED = -100  # cross_entropy's mark for a target that does not count
@@ -130,7 +130,8 @@ def _preferences(config: PretrainConfig, teachers: Teachers | None, end: int) ->
         return None
     if teachers is None:
         raise MedusaError("--pairs are learned against a teacher: name the base that repeats with --teachers")
-    return Preferences(read_pairs(Path(config.pairs)), teachers.first, end, config)
+    pairs = read_pairs(Path(config.pairs), teachers.first.config.vocab_size)
+    return Preferences(pairs, teachers.first, end, config)
 
 
 def _check_sizes(config: PretrainConfig) -> None:
@@ -154,7 +155,7 @@ def _check_sizes(config: PretrainConfig) -> None:
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
     file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
     if config.tokenizer:
-        return _kept_tokenizer(file)
+        return read_tokenizer(file)
     if not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
         replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
@@ -164,18 +165,6 @@ def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Toke
         raise MedusaError(
             f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
         ) from error
-
-
-def _kept_tokenizer(file: Path) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_str(read_text(file))
-    except Exception as error:  # tokenizers raises plain Exception for what it cannot read
-        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
-    if tokenizer.token_to_id(END_OF_TEXT) is None:
-        raise MedusaError(
-            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
-        )
-    return tokenizer
 
 
 @torch.inference_mode()

@@ -20,11 +20,11 @@ from transformers import DynamicCache, LlamaForCausalLM
 
 from medusa_core.cli.main import exit_code_of
 from medusa_core.errors import MedusaError
-from medusa_core.files import read_text
-from medusa_core.training.corpus import END_OF_TEXT
+from medusa_core.training.examples import END_OF_TEXT, read_examples
 from medusa_core.training.run_folder import replace_file
 from tools.make_model.preferences import Pair
 from tools.make_model.teachers import read_llama
+from tools.make_model.tokenizer import read_tokenizer
 from tools.make_model.writing import SENTENCE, said_by
 
 _TRIES = 12  # sentences drawn for each repeat
@@ -52,13 +52,9 @@ def build_parser() -> argparse.ArgumentParser:
 def _write(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     model = read_llama(args.model).eval()
-    tokenizer = Tokenizer.from_file(str(Path(args.model) / "tokenizer.json"))
-    texts = [
-        record["text"]
-        for file in sorted(args.answers.glob("*.jsonl"))
-        for record in map(json.loads, read_text(file).splitlines())
-        if "text" in record  # not of dialogues, whose turns somebody else wrote in part
-    ]
+    tokenizer = read_tokenizer(Path(args.model) / "tokenizer.json")
+    # Not of dialogues, whose turns somebody else wrote in part.
+    texts = [example.text for example in read_examples(args.answers) if example.text is not None]
     if not texts:
         raise MedusaError(f"{args.answers} holds no texts: name the folder that self-distill wrote")
     pairs = [pair for text in tqdm(texts) if (pair := pair_of(text, model, tokenizer))]

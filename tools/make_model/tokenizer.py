@@ -8,17 +8,15 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import project_folder, read_text
 from medusa_core.training.corpus import END_OF_TEXT
 
 # Words with their leading space, single digits (so that sums are spelled the same way everywhere), runs
 # of punctuation, line breaks.
 _PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 
-# The dialogues of the training text look like this, so a chat is the same text with a name in front.
-_CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ 'User: ' if message['role'] == 'user' else 'Assistant: ' }}"
-    "{{ message['content'] }}\n{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
-)
+_CHAT_TEMPLATE = "assets/model/chat_template.jinja"  # the embedded model's, whose text this is
 
 
 def build_tokenizer(documents: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -56,5 +54,18 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
         bos_token=END_OF_TEXT,
         model_max_length=context,
         clean_up_tokenization_spaces=False,
-        chat_template=_CHAT_TEMPLATE,
+        chat_template=read_text(project_folder() / _CHAT_TEMPLATE),
     ).save_pretrained(folder)
+
+
+def read_tokenizer(file: Path) -> Tokenizer:
+    """A tokenizer that was made before. Raises MedusaError where it is damaged or ends no text."""
+    try:
+        tokenizer = Tokenizer.from_str(read_text(file))
+    except Exception as error:  # tokenizers raises plain Exception for what it cannot read
+        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        raise MedusaError(
+            f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
+        )
+    return tokenizer
