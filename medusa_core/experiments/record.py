@@ -135,7 +135,7 @@ class ModelRecord(_Record):
     device: str
     parameters: int
     forward: str = ""  # how a step is computed, as the page's badge says it
-    weights: str = ""  # of the embedded model, as ``remarks.shipped_weights`` calls them
+    weights: str = ""  # the embedded model's set of weights: ``remarks.shipped_weights``
 
 
 class ExperimentRecord(_Record):

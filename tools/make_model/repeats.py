@@ -30,7 +30,7 @@ from tools.make_model.writing import SENTENCE, said_by
 _TRIES = 12  # sentences drawn for each repeat
 _KEPT = 3  # of them: those that the base finds likeliest
 _TEMPERATURE = 0.8
-_MOST_TOKENS = 20  # of a sentence, repeated or other
+_MOST_TOKENS = 20  # longest sentence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
