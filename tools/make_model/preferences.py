@@ -41,10 +41,7 @@ def read_pairs(file: Path, vocabulary: int) -> list[Pair]:
             pair = Pair(**json.loads(line))
         except (ValueError, TypeError, RecursionError) as error:
             raise MedusaError(f"line {number} of {file} is no pair: {again}") from error
-        whole = isinstance(pair.wanted, list) and len(pair.wanted) > 0 and bool(pair.refused)
-        if not whole or not all(_are_tokens(part, vocabulary) for part in (pair.before, pair.refused)):
-            raise MedusaError(f"line {number} of {file} is no pair of this vocabulary: {again}")
-        if not all(part and _are_tokens(part, vocabulary) for part in pair.wanted):
+        if not _is_of(vocabulary, pair):
             raise MedusaError(f"line {number} of {file} is no pair of this vocabulary: {again}")
         pairs.append(pair)
     if not pairs:
@@ -52,8 +49,15 @@ def read_pairs(file: Path, vocabulary: int) -> list[Pair]:
     return pairs
 
 
-def _are_tokens(found: object, vocabulary: int) -> bool:
-    return isinstance(found, list) and all(type(one) is int and 0 <= one < vocabulary for one in found)
+def _is_of(vocabulary: int, pair: Pair) -> bool:
+    """Whether all parts are tokens of the vocabulary, and none but the text before is empty."""
+    if not isinstance(pair.wanted, list) or not (pair.refused and pair.wanted and all(pair.wanted)):
+        return False
+    parts = [pair.before, pair.refused, *pair.wanted]
+    return all(
+        isinstance(part, list) and all(type(one) is int and 0 <= one < vocabulary for one in part)
+        for part in parts
+    )
 
 
 class Preferences:
