@@ -82,10 +82,9 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
     records = list(_records(experiment, folder))
     if first == "drafters":  # they compare where one machine has measured them all
         records.sort(key=lambda record: -len({row.series for row in record.rows}))
-    if first not in _WITHOUT_ORDER:
-        older = [record for record in records if has_older_weights(record)]
-        older.sort(key=lambda record: record.date, reverse=True)
-        records = [record for record in records if not has_older_weights(record)] + older
+    older = [record for record in records if has_older_weights(record)]
+    older.sort(key=lambda record: record.date, reverse=True)
+    records = [record for record in records if not has_older_weights(record)] + older
     for record in records:
         if rows := [row for row in record.rows if not argument or row.series == argument]:
             break
