@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 
 import eagle3_files
@@ -16,7 +15,6 @@ from tokenswift_heads import random_tokenswift
 from medusa_core.drafters.hydra.files import save_heads
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.tokenswift import files as swift_files
-from medusa_core.training.recipes import RECIPES
 
 KINDS = ("hydra", "tokenswift", "eagle3", "draft_model")
 HEADS = ("hydra", "tokenswift")
@@ -98,26 +96,6 @@ def test_convert_names_what_it_was_given(command, folders, tmp_path, kind):
     assert f"holds {words[kind]}: convert is for Medusa heads" in err
     assert "name the folder with --heads as it is" in err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("drafter", "words"),
-    [
-        ("hydra", "use train hydra"),
-        ("tokenswift", "use train tokenswift"),
-        ("eagle3", "use train eagle3"),
-        ("draft_model", "is trained as any model is, then named with --heads"),
-        ("lookup", "has no weights to fit: use --method lookup"),
-        ("hope", "no method 'hope'"),
-    ],
-)
-def test_fit_says_what_makes_other_weights(command, tmp_path, drafter, words):
-    code, out, err = command(["fit", "--drafter", drafter, "--out", tmp_path / "fit"])
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert words in err
-    assert not (tmp_path / "fit").exists()
-    for recipe in re.findall(r"use train (\w+)", err):
-        assert recipe in RECIPES
 
 
 @pytest.mark.parametrize(

@@ -195,8 +195,7 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
     if not isinstance(before, dict) or not _is_plan(plan):
         raise MedusaError(f"{file} holds no plan of a fit: choose another --out")
     now = asdict(config)
-    free = ("out", "drafter")  # a drafter has one value, which older plans do not name
-    changed = sorted(name for name in now if before.get(name) != now[name] and name not in free)
+    changed = sorted(name for name in now if before.get(name) != now[name] and name != "out")
     if not changed:
         return plan
     if begun:

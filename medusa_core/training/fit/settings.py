@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from medusa_core.config import MOST_SEED, NO_HEADS, LoadConfig, check_settings, setting
-from medusa_core.drafters import method
-from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import MOST_BATCH, MOST_RATE, MOST_WINDOW
-from medusa_core.training.recipes import RECIPES
 
 MOST_MINUTES = 100_000  # ten weeks
 _PRECISION = {"auto": "auto", "float32": "float32", "bfloat16": "bf16", "float16": "auto"}
@@ -27,10 +24,6 @@ class FitConfig:
         "measuring; default: beginnings that the model invents",
     )
     minutes: float = setting(30.0, "about how long the whole may take", low=0.1, high=MOST_MINUTES)
-    drafter: str = setting(
-        MEDUSA,
-        "whose weights are fitted; others than Medusa heads have a recipe of their own, which is named",
-    )
     recipe: str = setting(
         "medusa1",
         "medusa1: the base stays as it is; medusa2: an adapter as well, stronger",
@@ -64,7 +57,6 @@ class FitConfig:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        _require_medusa(self.drafter)
         if self.base_4bit and self.joint:
             raise MedusaError("medusa2 changes the base, so it cannot be held in 4 bits: use one of the two")
 
@@ -81,20 +73,3 @@ class FitConfig:
     def load(self, heads: str = NO_HEADS, dtype: str = "") -> LoadConfig:
         """How the engine loads the base, bare or with heads from a folder."""
         return LoadConfig(model=self.model, heads=heads, dtype=dtype or self.dtype, device=self.device)
-
-
-def _require_medusa(drafter: str) -> None:
-    """Raise MedusaError for weights that are not fitted, with what makes them."""
-    if drafter == MEDUSA:
-        return
-    found = method(drafter)
-    if not found.has_weights:
-        raise MedusaError(f"--drafter is {drafter}, which has no weights to fit: use --method {drafter}")
-    if drafter in RECIPES:
-        raise MedusaError(
-            f"--drafter is {drafter}, fit makes Medusa heads: use train {drafter}, then heads check and bench"
-        )
-    raise MedusaError(
-        f"--drafter is {drafter}, fit makes Medusa heads: {found.files} is trained as any model is, then "
-        "named with --heads"
-    )
