@@ -36,10 +36,10 @@ def warm_page(address, open_warm_page):
 @pytest.fixture
 def page(warm_page, own_name):
     """One page for all these tests, with the app's own model."""
-    if f"Model: {own_name}" not in warm_page.locator("#model-line").inner_text():
+    if own_name not in warm_page.locator("#model-line").inner_text():
         pick(unfold(warm_page), own_name)
         warm_page.click("#model-load")
-        says(warm_page, "#model-line", f"Model: {own_name}")
+        says(warm_page, "#model-line", own_name)
     return warm_page
 
 
@@ -102,7 +102,7 @@ def use(page, folder):
     says(page, "#model-status", "other needs about")
     page.click("#model-load")
     says(page, "#model-status", "Now using other.")
-    says(page, "#model-line", "Model: other, 2 Medusa heads")
+    says(page, "#model-line", "other, 2 Medusa heads")
     menu_shows(page, str(folder))
 
 

@@ -159,8 +159,8 @@ def _line(badge: str, selection: Selection | None = None) -> str:
     """The model, and the visitor's own heads for it where there are some."""
     label = selection.label if selection is not None and selection.engine else ""
     if label:
-        return Words("Model: {0} · your heads “{1}” in the Heads menu", badge, label)
-    return Words("Model: {0}", badge)
+        return Words("{0} · your heads “{1}” in the Heads menu", badge, label)
+    return badge
 
 
 def _words(update: Update) -> Any:
