@@ -167,7 +167,7 @@ def _fastest(kinds: dict) -> str:
     named = []
     for kind, methods in kinds.items():
         best = max(methods, key=lambda name: methods[name]["tokens_per_second"])
-        named.append(f"{kind} {best} ({methods[best]['tokens_per_second']:.0f} tokens/s)")
+        named.append(f"{kind} {best} ({methods[best]['tokens_per_second']:,.0f} tokens/s)")
     return f"Fastest: {', '.join(named)}."
 
 

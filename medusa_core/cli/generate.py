@@ -83,7 +83,7 @@ def _run_one(
     print(
         f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
         f"{output['tokens_per_step']:.2f} a step, "
-        f"{output['tokens_per_second']:.0f} tokens/s, finished by {output['finish_reason']}"
+        f"{output['tokens_per_second']:,.0f} tokens/s, finished by {output['finish_reason']}"
         + (f" ({_context_words(engine)})" if output["finish_reason"] == "context" else ""),
         file=sys.stderr,
     )
@@ -200,7 +200,7 @@ def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
         raise MedusaError(f"none of {counted(failed, 'prompt')} could be decoded: {results[0].error}")
     tokens = sum(output["new_tokens"] for output in outputs)
     words = f"{counted(tokens, 'token')} after {counted(len(outputs), 'prompt')} in {seconds:.1f} s: "
-    words += f"{tokens / seconds:.0f} tokens/s"
+    words += f"{tokens / seconds:,.0f} tokens/s"
     print(words, file=sys.stderr)
     if failed:
         first = next(result.error for result in results if result.output is None)
@@ -252,7 +252,7 @@ def _said(run: SavedRun, folder: str) -> str:
     """What came of it: speed and memory, and where the text lies."""
     totals, end = run.totals, run.end
     words = f"{totals.tokens:,} tokens in {totals.steps:,} steps: {_rates(run)}, "
-    words += f"{totals.tokens_per_second:.0f} tokens/s"
+    words += f"{totals.tokens_per_second:,.0f} tokens/s"
     if end is None:
         return words
     memory = end.memory

@@ -90,7 +90,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
             y=[row.tokens_per_second.median for row in rows],
             error_y=_ranges([row.tokens_per_second for row in rows], getattr(colours, style[0])),
             customdata=[[row.label, row.step_ms] for row in rows],
-            hovertemplate="%{customdata[0]}: %{y:.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
+            hovertemplate="%{customdata[0]}: %{y:,.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
             **common,
         )
     estimate = _by_place(record.rows, "optimised")

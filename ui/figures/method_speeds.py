@@ -178,7 +178,7 @@ def _add_point(
             "line": {"color": colours.paper, "width": 1},
         },
         hovertemplate=f"{method.title}: %{{y:.2f}} tokens a step, %{{x:.2f}} ms a step, "
-        f"{method.tokens_per_second:.0f} tokens/s<extra></extra>",
+        f"{method.tokens_per_second:,.0f} tokens/s<extra></extra>",
     )
     if place is None:
         return

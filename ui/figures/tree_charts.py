@@ -156,7 +156,7 @@ def speed_by_size(
     figure.add_scatter(
         x=[speed.nodes for speed in speeds], y=[speed.tokens_per_second for speed in speeds],
         name="expected", mode="lines", line={"color": colours.accepted, "width": 3},
-        hovertemplate="%{x} nodes: %{y:.0f} tokens/s expected<extra></extra>",
+        hovertemplate="%{x} nodes: %{y:,.0f} tokens/s expected<extra></extra>",
     )  # fmt: skip
     kept = {
         point.nodes: 1000 * point.tokens_per_step / point.step_ms
@@ -167,21 +167,21 @@ def speed_by_size(
         x=list(kept),
         y=list(kept.values()),
         name="measured", mode="markers", marker=_diamond(colours),
-        hovertemplate="%{x} nodes: %{y:.0f} tokens/s measured<extra></extra>",
+        hovertemplate="%{x} nodes: %{y:,.0f} tokens/s measured<extra></extra>",
     )  # fmt: skip
     if speeds[0].nodes == 1:
         figure.add_scatter(
             x=[1, speeds[-1].nodes], y=[speeds[0].tokens_per_second] * 2, mode="lines",
-            name=f"plain decoding, {speeds[0].tokens_per_second:.0f}",
+            name=f"plain decoding, {speeds[0].tokens_per_second:,.0f}",
             line={"color": colours.muted, "dash": "dot", "width": 1.5}, hoverinfo="skip",
         )  # fmt: skip
     if best is not None:
         figure.add_scatter(
             x=[best.nodes], y=[best.tokens_per_second], mode="markers",
-            name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:.0f}",
+            name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f}",
             marker={"symbol": "star", "size": 17, "color": colours.selected,
                     "line": {"color": colours.text, "width": 1.5}},
-            hovertemplate="best: %{x} nodes, %{y:.0f} tokens/s expected<extra></extra>",
+            hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
         )  # fmt: skip
     _mark_size(figure, nodes, colours)
     figure.update_xaxes(title_text=NODES, rangemode="tozero")

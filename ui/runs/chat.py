@@ -122,7 +122,7 @@ def figures(reply: Reply) -> str:
             amount(summary.steps, "step"),
             f"{summary.tokens_per_step:.2f}",
         ),
-        f"{summary.decode_tokens_per_second:.0f} tokens/s",
+        f"{summary.decode_tokens_per_second:,.0f} tokens/s",
         Words("{0} of {1} reused from the cache", reply.reused, amount(len(reply.prompt), "prompt token")),
     ]
     if reply.dropped:

@@ -112,7 +112,7 @@ function buildStats(digits) {
     root.append(box);
   }
   function draw(now) {
-    cells.rate.textContent = now.rate === null ? "–" : now.rate.toFixed(digits);
+    cells.rate.textContent = now.rate === null ? "–" : grouped(now.rate, digits);
     cells.passes.textContent = String(now.passes);
     cells.perStep.textContent = now.perStep === null ? "–" : now.perStep.toFixed(2);
     cells.ms.textContent = now.ms === null ? "–" : now.ms.toFixed(1);

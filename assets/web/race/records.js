@@ -1,6 +1,7 @@
 // The arithmetic of a comparison: timetables, figures, the sentences of the result. Draws nothing.
 
 const RATIO = 10; // a figure below it is shown with a decimal: ratios, and speeds of very slow models
+const grouped = (value, digits = 0) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const seconds = (value) => `${value.toFixed(2)} s`;
 const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : `${count} ${count === 1 ? word : many}`);
 
@@ -77,11 +78,11 @@ function decimalsOf({ middle, low, high, runs }, most = 2, least = middle < RATI
 
 function rangeWords(range, sign = "") {
   const digits = decimalsOf(range);
-  const [low, high] = [range.low.toFixed(digits), range.high.toFixed(digits)];
+  const [low, high] = [grouped(range.low, digits), grouped(range.high, digits)];
   return range.runs > 1 && low !== high ? say`${low} to ${high}${sign}` : "";
 }
 
-const inDigits = (range, sign = "") => `${range.middle.toFixed(decimalsOf(range))}${sign}`;
+const inDigits = (range, sign = "") => `${grouped(range.middle, decimalsOf(range))}${sign}`;
 
 // A lane's tokens/s over its runs.
 function rateOf(table) {
@@ -103,8 +104,8 @@ function comparison(tables, baseline) {
       : say`one tree step costs ${inDigits(overhead)} plain steps and keeps ${kept} tokens`;
   const labels = tables.length > 2 ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`] : [say`speedup`, say`overhead (step ÷ plain step)`];
   const result = { speedup, overhead, against: labels[0], cost: labels[1], tone: "even" };
-  if (overlap(ours.runs, base.runs)) {
-    return { ...result, sentence: say`About as fast here, as far as these runs tell, since their speeds overlap: ${words}.` };
+  if (speedup.runs > 1 && speedup.low <= 1 && speedup.high >= 1) {
+    return { ...result, sentence: say`About as fast here, as each was faster in some of these runs: ${words}.` };
   }
   if (speedup.middle >= 1.005) return { ...result, tone: "good", sentence: say`Faster here: ${words}.` };
   if (speedup.middle <= 0.995) return { ...result, tone: "bad", sentence: say`Slower here: ${words}.` };
@@ -116,13 +117,8 @@ function doubts(tables) {
   if (tables.some((table) => table.runs.length < 2)) return say`One run of each has no range: take three or more before trusting the speedup.`;
   const wide = tables.map((table) => ({ name: table.name, ...rateOf(table) })).filter(({ low, high }) => high > 1.5 * low);
   if (!wide.length) return "";
-  const words = wide.map((lane) => say`${lane.name} from ${lane.low.toFixed(0)} to ${lane.high.toFixed(0)} tokens/s`);
+  const words = wide.map((lane) => say`${lane.name} from ${grouped(lane.low)} to ${grouped(lane.high)} tokens/s`);
   return say`The runs spread widely (${words.join("; ")}): the machine probably had other work, so the speedup is rough. Compare again when it is idle.`;
-}
-
-// Whether two lanes' measured speeds have a range in common; a single run of each has no range.
-function overlap(a, b) {
-  return a.length > 1 && b.length > 1 && Math.min(...a) <= Math.max(...b) && Math.min(...b) <= Math.max(...a);
 }
 
 // What counts for nothing in either lane, by the names of the controls; those of the second lane begin with SECOND,

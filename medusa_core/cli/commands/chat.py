@@ -127,7 +127,7 @@ class _Chat:
         parts = [
             f"{counted(len(summary.token_ids), 'token')} in {counted(summary.steps, 'step')}: "
             f"{summary.tokens_per_step:.2f} a step",
-            f"{summary.decode_tokens_per_second:.0f} tokens/s",
+            f"{summary.decode_tokens_per_second:,.0f} tokens/s",
             f"{reply.reused} of {counted(len(reply.prompt), 'prompt token')} reused",
             end.get(summary.finish_reason, ""),
         ]
@@ -141,7 +141,7 @@ class _Chat:
             sums += (
                 f", {counted(self.tokens, 'token')} in {counted(self.steps, 'step')}: "
                 f"{self.tokens / self.steps:.2f} a step, "
-                f"{self.tokens / self.seconds:.0f} tokens/s"
+                f"{self.tokens / self.seconds:,.0f} tokens/s"
             )
         kept = counted(len(conversation.messages), "message")
         cached = counted(conversation.cached_tokens, "token")

@@ -131,14 +131,14 @@ def _point(point: Mapping[str, Any]) -> SweepPoint:
     low, high = point["step_ms_range"]
     words = (
         f"<br>{low:.3f} to {high:.3f} in the rounds<br>{point['nodes']:g} nodes, "
-        f"{point['tokens_per_step']:.2f} tokens per step, {point['tokens_per_second']:.0f} tokens/s"
+        f"{point['tokens_per_step']:.2f} tokens per step, {point['tokens_per_second']:,.0f} tokens/s"
     )
     limit = point["limits"]["limit_ms"] if "limits" in point else None
     return SweepPoint(point["method"], point["value"], point["step_ms"], low, high, limit, words)
 
 
 def _by_nodes(row: Row) -> SweepPoint:
-    words = f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:.0f} tokens/s"
+    words = f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:,.0f} tokens/s"
     nodes = row.tree_nodes or 1
     return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
 

@@ -259,11 +259,11 @@ def sentence(stats: HeadStats, nodes: int) -> str:
     found, best = {speed.nodes: speed for speed in speeds(stats)}, best_size(stats)
     if stats.shown is None and best and size in found:
         here = found[size]
-        words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:.0f} tokens/s;")
-        plain = f", plain decoding gives {found[1].tokens_per_second:.0f}" if 1 in found else ""
+        words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:,.0f} tokens/s;")
+        plain = f", plain decoding gives {found[1].tokens_per_second:,.0f}" if 1 in found else ""
         words.append(
             "the best size on the machine that was timed is "
-            f"{counted(best.nodes, 'node')} with {best.tokens_per_second:.0f}{plain}."
+            f"{counted(best.nodes, 'node')} with {best.tokens_per_second:,.0f}{plain}."
             " This counts the time inside steps; Measure counts whole runs, so its figures are lower and its "
             "best size can be another."
         )
