@@ -12,7 +12,7 @@ from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 
-SMALL, LARGE, PHONE = (1440, 900), (1920, 1080), (390, 844)
+SMALL, LARGE, PHONE, TABLET = (1440, 900), (1920, 1080), (390, 844), (820, 1180)
 PARTS = ["text", "timeline", "phases", "tree", "mask", "why"]
 # Which parts, nodes, labels and reasons the window or a frame around them cuts.
 CUT = """(parts) => {
@@ -108,6 +108,21 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, o
     )
     assert tree.bounding_box()["x"] < 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shipped_address, open_page):
+    page = opened(open_page, shipped_address, TABLET)
+    shown = (
+        "[data-role=text]",
+        "[data-part=tree] [data-node='0']",
+        ".mdv-area-transport",
+        "#decode-prompt textarea",
+    )
+    page.wait_for_function(
+        """(shown) => shown.map((one) => document.querySelector(one).getBoundingClientRect())
+          .every((box, i, all) => box.bottom <= innerHeight && (i === 0 || all[i - 1].bottom <= box.top))""",
+        arg=list(shown),
+    )
 
 
 def test_a_phone_says_what_is_wrong_above_the_prompt(shipped_address, open_page):

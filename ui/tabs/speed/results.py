@@ -138,7 +138,9 @@ def _point(point: Mapping[str, Any]) -> SweepPoint:
 
 
 def _by_nodes(row: Row) -> SweepPoint:
-    words = f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:,.0f} tokens/s"
+    words = (
+        f"<br>{row.tokens_per_step.mean:.2f} tokens per step, {row.tokens_per_second.median:,.0f} tokens/s"
+    )
     nodes = row.tree_nodes or 1
     return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
 

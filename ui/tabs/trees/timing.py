@@ -78,7 +78,9 @@ def _measure(
     rounds = f"{complete} of {EFFORT.rounds} rounds" if complete < EFFORT.rounds else f"{complete} rounds"
     words = f"Measured in {rounds} on {stats.machine}."
     if best is not None:
-        words += f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f} tokens/s expected."
+        words += (
+            f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f} tokens/s expected."
+        )
     if warning := unsteady(points):
         words += f" But {warning}."
     yield Measured(status=words, stats=stats)
