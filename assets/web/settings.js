@@ -42,8 +42,10 @@ function noteWriter(part) {
   };
 }
 
+const isBudgeted = (tree) => ["node budget", "dynamic"].includes(tree);
+
 function sameSetting(name, made, settings) {
-  if (name === "budget" && settings.tree !== "node budget") return true;
+  if (name === "budget" && !isBudgeted(settings.tree)) return true;
   const [a, b] = [made[name], settings[name]];
   return typeof a === "number" && typeof b === "number" ? near(a, b) : a === b;
 }

@@ -17,7 +17,7 @@ import torch
 
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.token_tree import TokenTree
 
 
 class _Node(NamedTuple):
@@ -64,14 +64,11 @@ class DynamicTree:
         places = {0: 0} | {node.number: place for place, node in enumerate(found, start=1)}
         parents = [-1, *(places[node.parent] for node in found)]
         own = [0.0, *(logp[node.level - 1][node.rank] for node in found)]
-        return TokenTree(
-            tokens=torch.tensor(
-                [root, *(tokens[node.level - 1][node.rank] for node in found)], device=self.device
-            ),
-            parents=parents,
-            depths=[0, *(node.level for node in found)],
-            origins=[ROOT, *(self.origin_of(node.level, node.rank) for node in found)],
-            mask=ancestor_mask(parents).to(self.device),
+        return TokenTree.from_lists(
+            [root, *(tokens[node.level - 1][node.rank] for node in found)],
+            parents,
+            [ROOT, *(self.origin_of(node.level, node.rank) for node in found)],
+            device=self.device,
             draft_logp=torch.tensor(own, dtype=torch.float32, device=device),
         )
 

@@ -8,12 +8,12 @@ N nodes · B texts · V vocabulary
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import Topology
 
 
@@ -33,11 +33,9 @@ class Guesses:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A topology with its mask and its look-up into the guesses, on the device."""
+    """A tree without its guesses, and its look-up into them, on the device."""
 
-    topology: Topology
-    origins: list[Origin]
-    mask: torch.Tensor  # bool [N, N]
+    tree: TokenTree
     places: torch.Tensor  # [N]: where each node lies in [1 + levels · ranks], the root before the guesses
     certain: torch.Tensor  # [1], the root's log-probability
 
@@ -75,9 +73,7 @@ class GuessTree:
 
     def shape(self) -> TokenTree:
         """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
-        shape = self._shape(self.depth, self._device)
-        nothing = torch.zeros(self._topology.size, dtype=torch.float32, device=self._device)
-        return self._tree(shape, nothing.long(), nothing)
+        return self._shape(self.depth, self._device).tree
 
     def on_device(self, root: torch.Tensor, guesses: Guesses) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and log-probabilities of all nodes below ``root`` [1], of one text: [N] each."""
@@ -87,21 +83,16 @@ class GuessTree:
     def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """``guesses`` and their log-probabilities are [levels, ranks]."""
         tokens, logp = _looked_up(shape, guesses.new_tensor([root]), guesses, logp)
-        return self._tree(shape, tokens.to(self._device), logp)
-
-    def _tree(self, shape: _Shape, tokens: torch.Tensor, logp: torch.Tensor) -> TokenTree:
-        topology = shape.topology
-        return TokenTree(tokens, topology.parents, topology.depths, shape.origins, shape.mask, logp)
+        return replace(shape.tree, tokens=tokens.to(self._device), draft_logp=logp)
 
     def _shape(self, depth: int, device: torch.device) -> _Shape:
         """The shape down to ``depth``, its look-up on the device of the guesses."""
         if depth not in self._shapes:
             topology = self._topology.limited(depth)
             drafted = list(zip(topology.depths[1:], topology.ranks[1:], strict=True))
+            origins = [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)]
             self._shapes[depth] = _Shape(
-                topology,
-                [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)],
-                ancestor_mask(topology.parents).to(self._device),
+                TokenTree.from_lists([0] * topology.size, topology.parents, origins, device=self._device),
                 torch.tensor(
                     [0, *(1 + (level - 1) * self.ranks + rank for level, rank in drafted)],
                     dtype=torch.long,

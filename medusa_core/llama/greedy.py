@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -186,7 +186,7 @@ class GreedySteps:
         last = path[-1]
         self._ready = cache.length + len(path), choices[last]
         self._features = features[last : last + 1]
-        tree = TokenTree(tokens, shape.parents, shape.depths, shape.origins, shape.mask, logp)
+        tree = replace(shape, tokens=tokens, draft_logp=logp)
         return Made(tree, on_host, logits, features, choices, path, step.verify * 1000, step.propose * 1000)
 
     def _batch_over(self, cache: LlamaCache) -> ctypes.Structure:

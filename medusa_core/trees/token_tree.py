@@ -44,21 +44,25 @@ class TokenTree:
         origins: Sequence[Origin],
         draft_p: Sequence[float] | None = None,
         device: torch.device | str = "cpu",
+        *,
+        draft_logp: torch.Tensor | None = None,
     ) -> TokenTree:
         """A tree whose tokens are known on the host.
 
         ``draft_p`` [N], above 0 and 1 for the root, are what the page shows as q: how likely the drafter
         finds each token after those above it. Where it copies, that is a share of the places found in the
-        text. Left out they are 1.
+        text. Left out they are 1, or what ``draft_logp`` [N] says.
         """
-        shares = draft_p if draft_p is not None else [1.0] * len(tokens)
+        if draft_logp is None:
+            shares = draft_p if draft_p is not None else [1.0] * len(tokens)
+            draft_logp = torch.tensor(shares, dtype=torch.float32, device=device).log()
         return cls(
             tokens=torch.tensor(tokens, device=device),
             parents=list(parents),
             depths=depths_of(parents),
             origins=list(origins),
             mask=ancestor_mask(parents).to(device),
-            draft_logp=torch.tensor(shares, dtype=torch.float32, device=device).log(),
+            draft_logp=draft_logp,
         )
 
     @property

@@ -90,7 +90,10 @@ class ChatPanel:
         def look(name: str, own: Selection) -> Any:
             return session.chat_notice(own) if name == CHAT else gr.skip()
 
-        gr.on([mode.input, selection.change], look, [mode, selection], self.notice, **QUIET)
+        gr.on(
+            [mode.input, selection.change], look, [mode, selection], self.notice,
+            trigger_mode="always_last", **QUIET,
+        )  # fmt: skip
 
 
 def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -45,6 +45,10 @@ function makeOwnRun({ onRun, onRecorded }) {
     const host = decodeHostOfPage();
     const prompt = decodePrompt();
     if (!host || !prompt) return;
+    if (document.querySelector("#decode-run").ariaDisabled === "true") {
+      said.textContent = words.busy;
+      return;
+    }
     if (waiting) waiting.abort();
     waiting = new AbortController();
     const { signal } = waiting;

@@ -19,7 +19,7 @@ function linkParts({ run, index, made }, defaults) {
   }
   if (method && method !== defaults.method) parts.method = method;
   if (counts("tree") && tree && tree !== "yours" && tree !== defaults.tree) parts.tree = tree;
-  if (["node budget", "dynamic"].includes(parts.tree)) parts.budget = budget;
+  if (isBudgeted(parts.tree)) parts.budget = budget;
   return { prompt, ...parts, ...step };
 }
 

@@ -10,6 +10,7 @@ N nodes · T tokens of the text · V vocabulary
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -18,7 +19,7 @@ from medusa_core.drafters.draft_model import NAME, Settings
 from medusa_core.drafters.draft_model.growth import Growth
 from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
 
 if TYPE_CHECKING:
@@ -170,25 +171,21 @@ class ModelDrafter:
         kept = growth.kept()
         places = {node: place for place, node in enumerate(kept)}
         parents = [places.get(growth.parents[node], -1) for node in kept]
-        depths, device = depths_of(parents), self._target.device
+        below = zip(kept[1:], depths_of(parents)[1:], strict=True)
         probs = None
         if growth.drawn_from:
             probs = growth.drawn_from[0].new_zeros(len(kept), self._target.vocab_size)
             for node, drawn in growth.drawn_from.items():
                 probs[places[node], : self._known] = drawn
         logp = [growth.logp[node] for node in kept]
-        return TokenTree(
-            tokens=torch.tensor([growth.tokens[node] for node in kept], device=device),
-            parents=parents,
-            depths=depths,
-            origins=[
-                ROOT,
-                *(_origin(growth, node, depth) for node, depth in zip(kept[1:], depths[1:], strict=True)),
-            ],
-            mask=ancestor_mask(parents).to(device),
+        tree = TokenTree.from_lists(
+            [growth.tokens[node] for node in kept],
+            parents,
+            [ROOT, *(_origin(growth, *place) for place in below)],
+            device=self._target.device,
             draft_logp=torch.tensor(logp, dtype=torch.float32, device=self._target.output_device),
-            draft_probs=probs,
         )
+        return replace(tree, draft_probs=probs)
 
 
 def _origin(growth: Growth, node: int, depth: int) -> Origin:

@@ -21,7 +21,7 @@ from medusa_core.model.captured_forward import bucket_of
 from medusa_core.model.features import Features
 from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
 
 _LEAST_ROWS = 128
@@ -172,16 +172,10 @@ class Eagle3Drafter:
     def _token_tree(
         self, root: int, tokens: list[int], parents: list[int], ranks: list[int], logp: torch.Tensor
     ) -> TokenTree:
-        parents = [-1, *parents]
-        depths = depths_of(parents)
-        below = zip(parents[1:], depths[1:], ranks, strict=True)
-        return TokenTree(
-            tokens=torch.tensor([root, *tokens], device=self._device),
-            parents=parents,
-            depths=depths,
-            origins=[ROOT, *(self._origin(*place) for place in below)],
-            mask=ancestor_mask(parents).to(self._device),
-            draft_logp=F.pad(logp, (1, 0)),
+        below = zip(parents, depths_of([-1, *parents])[1:], ranks, strict=True)
+        origins = [ROOT, *(self._origin(*place) for place in below)]
+        return TokenTree.from_lists(
+            [root, *tokens], [-1, *parents], origins, device=self._device, draft_logp=F.pad(logp, (1, 0))
         )
 
     def _origin(self, parent: int, level: int, rank: int) -> Origin:

@@ -10,7 +10,7 @@ N nodes · P paths of a level that go on · d hidden size
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,7 +22,7 @@ from medusa_core.model.features import LAST_HIDDEN, Features
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import PREFILL_CHUNK, Target
 from medusa_core.trees.origin import ROOT, Origin
-from medusa_core.trees.token_tree import TokenTree, ancestor_mask
+from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
 
 
@@ -38,11 +38,9 @@ class _Level:
 
 @dataclass(frozen=True)
 class _Shape:
-    """A topology with its mask, its levels and the words for its nodes."""
+    """A tree without its guesses, and its levels."""
 
-    topology: Topology
-    origins: list[Origin]
-    mask: torch.Tensor  # bool [N, N]
+    tree: TokenTree
     levels: list[_Level]
 
 
@@ -109,14 +107,7 @@ class HydraDrafter:
             if number + 1 < len(shape.levels):
                 drafted = self._embedded(tokens[-1][level.goes_on])
                 paths = torch.cat([paths[level.path[level.goes_on]], drafted], dim=-1)
-        return TokenTree(
-            tokens=torch.cat(tokens).to(self._ids_device),
-            parents=shape.topology.parents,
-            depths=shape.topology.depths,
-            origins=shape.origins,
-            mask=shape.mask,
-            draft_logp=torch.cat(logp),
-        )
+        return replace(shape.tree, tokens=torch.cat(tokens).to(self._ids_device), draft_logp=torch.cat(logp))
 
     def _read(self, features: torch.Tensor) -> None:
         self._hidden = features[-1].to(self._device)
@@ -138,12 +129,11 @@ class HydraDrafter:
         if depth not in self._shapes:
             topology = self._tree.limited(depth)
             drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
-            self._shapes[depth] = _Shape(
-                topology,
-                [ROOT, *(Origin(NAME, head, rank, note=_note(head)) for head, rank in drafted)],
-                ancestor_mask(topology.parents).to(self._ids_device),
-                _levels(topology, self._device),
+            origins = [ROOT, *(Origin(NAME, head, rank, note=_note(head)) for head, rank in drafted)]
+            tree = TokenTree.from_lists(
+                [0] * topology.size, topology.parents, origins, device=self._ids_device
             )
+            self._shapes[depth] = _Shape(tree, _levels(topology, self._device))
         return self._shapes[depth]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import QUIET, SAVE, THEME, turned_to
+from ui.components.events import DRAWS, QUIET, SAVE, THEME, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
@@ -92,17 +92,13 @@ def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
 
 
 def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
-    quick = {"js": THEME, "queue": False, **QUIET}
     # The charts are drawn when the tab is opened, in the theme the browser shows then.
-    gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **quick)
-    panel.nodes.input(
-        _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], trigger_mode="always_last",
-        **quick,
-    )  # fmt: skip
+    gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **DRAWS)
+    panel.nodes.input(_regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], **DRAWS)
     taken = panel.best.click(
         _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
     )
-    taken.then(draw_size, panel.inputs(), panel.sized(), **quick)
+    taken.then(draw_size, panel.inputs(), panel.sized(), **DRAWS)
 
 
 def _regrow(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -117,11 +113,10 @@ def _take_best(stats: HeadStats) -> tuple[HeadStats, int, str]:
 
 
 def _connect_editing(session: Session, panel: TreesPanel, status: TextLine, selection: gr.State) -> None:
-    quick = {"queue": False, **QUIET}
     # The editor has drawn its tree already: sent back, it could be one of some clicks ago.
     panel.tree.edit(
-        _edited, [panel.edited, *panel.inputs()], [panel.stats, *panel.beside()], js=EDITED_AND_THEME,
-        trigger_mode="always_last", **quick,
+        _edited, [panel.edited, *panel.inputs()], [panel.stats, *panel.beside()],
+        **DRAWS | {"js": EDITED_AND_THEME},
     )  # fmt: skip
 
     def begin(name: str, own: Selection, stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -133,9 +128,8 @@ def _connect_editing(session: Session, panel: TreesPanel, status: TextLine, sele
         return stats, "", *draw_size(stats, nodes, dark)
 
     panel.start.input(
-        begin, [panel.start, selection, *panel.inputs()], [panel.stats, status, *panel.sized()], js=THEME,
-        **quick,
-    )  # fmt: skip
+        begin, [panel.start, selection, *panel.inputs()], [panel.stats, status, *panel.sized()], **DRAWS
+    )
 
 
 def _edited(text: str, stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
