@@ -18,7 +18,7 @@ from medusa_core.decoding import Step
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.model.target import Target
-from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.chat_template import render_chat
 from medusa_core.text.prompt_check import check_characters, check_text
 
 _MARK, _NEXT = "medusaanswer", "medusaquestion"  # plain words that no template changes
@@ -226,13 +226,9 @@ def _render(engine: Engine, system: str, messages: list[Message], answer_next: b
     entries = [{"role": message.role, "content": message.content} for message in messages]
     if system:
         entries.insert(0, {"role": "system", "content": system})
-    try:
-        return render_chat(engine.require_tokenizer(), entries, answer_next=answer_next)
-    except ChatTemplateError as error:
-        raise MedusaError(
-            f"the chat template of {engine.info.base} cannot write this ({error}): write it another way, or "
-            "take a model with another template"
-        ) from error
+    whose = f"the chat template of {engine.info.base}"
+    fix = "write it another way, or take a model with another template"
+    return render_chat(engine.require_tokenizer(), entries, answer_next=answer_next, whose=whose, fix=fix)
 
 
 def _encode(engine: Engine, text: str) -> list[int]:

@@ -12,7 +12,7 @@ from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
-from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.chat_template import render_chat
 from medusa_core.text.prompt_check import check_text
 
 OF_THE_PAGE, HELD_OUT = "prompts.json", "held_out.json"  # prompts that come with the project
@@ -170,10 +170,5 @@ def _string(entry: dict, name: str) -> str:
 
 def _in_template(turn: str, engine: Engine) -> str:
     message = {"role": "user", "content": turn}
-    try:
-        return render_chat(engine.require_tokenizer(), [message], answer_next=True)
-    except ChatTemplateError as error:
-        raise MedusaError(
-            f"the chat template of {engine.info.base} cannot write this ({error}): "
-            'give it as {"prompt": "…"}'
-        ) from error
+    whose, fix = f"the chat template of {engine.info.base}", 'give it as {"prompt": "…"}'
+    return render_chat(engine.require_tokenizer(), [message], answer_next=True, whose=whose, fix=fix)

@@ -22,7 +22,7 @@ from medusa_core.experiments.record import Mean
 from medusa_core.experiments.rows import ratio
 from medusa_core.model.features import NO_FEATURES
 from medusa_core.model.target import Target
-from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.chat_template import render_chat
 from medusa_core.training.examples import Example, read_examples
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -131,12 +131,7 @@ def _text_of(example: Example, engine: Engine) -> str:
         return example.text
     if engine.tokenizer is not None and engine.tokenizer.chat_template:
         turns = [message._asdict() for message in example.messages]
-        try:
-            return render_chat(engine.tokenizer, turns)
-        except ChatTemplateError as error:
-            raise MedusaError(
-                f"{example.place}: the judge's chat template cannot write it ({error}): give texts"
-            ) from error
+        return render_chat(engine.tokenizer, turns, whose=f"{example.place}: the judge's chat template")
     return "\n".join(message.content for message in example.messages)
 
 

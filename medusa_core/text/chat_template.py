@@ -31,30 +31,37 @@ SECONDS = 5.0  # for one conversation; a long one takes some milliseconds
 _WORKER = Path(__file__).with_name("chat_template_worker.py")
 
 
-class ChatTemplateError(MedusaError):
-    """A template that cannot be rendered; the words are a reason that others put into their sentence."""
-
-
 def render_chat(
-    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], *, answer_next: bool = False
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    answer_next: bool = False,
+    whose: str = "the tokenizer's chat template",
+    fix: str = "give texts",
 ) -> str:
     """The conversation as the tokenizer's chat template writes it, as ``apply_chat_template`` would.
 
-    With ``answer_next`` it ends where the next answer begins. Raises ChatTemplateError.
+    With ``answer_next`` it ends where the next answer begins. Raises MedusaError that names the template
+    ``whose`` and what would ``fix`` it.
     """
+    special = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
     try:
         template = tokenizer.get_chat_template()
-    except ValueError as error:  # several templates, of which none is the default
-        raise ChatTemplateError(reason_of(error)) from error
-    if not isinstance(template, str):
-        raise ChatTemplateError("it is no text")
-    special = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
-    return _renderer().render(template, messages, special | {"add_generation_prompt": answer_next})
+        if not isinstance(template, str):
+            raise ValueError("it is no text")
+        return _renderer().render(template, messages, special | {"add_generation_prompt": answer_next})
+    except ValueError as error:
+        raise MedusaError(f"{whose} cannot write this ({reason_of(error)}): {fix}") from error
 
 
-def chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """Token ids of the conversation, up to where the next answer begins. Raises ChatTemplateError."""
-    text = render_chat(tokenizer, messages, answer_next=True)
+def chat_ids(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Mapping[str, str]], **words: str
+) -> list[int]:
+    """Token ids of the conversation, up to where the next answer begins.
+
+    Raises MedusaError in the ``words`` of ``render_chat``.
+    """
+    text = render_chat(tokenizer, messages, answer_next=True, **words)
     return tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
 
 
@@ -69,7 +76,7 @@ class Renderer:
     def render(
         self, template: str, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any]
     ) -> str:
-        """The text of a template. Raises ChatTemplateError."""
+        """The text of a template. Raises ValueError with the reason why there is none."""
         if self._owner != os.getpid():  # a fork shares the pipes, and maybe a lock that is held
             self._reset()
         turns = [dict(message) for message in messages]
@@ -78,7 +85,7 @@ class Renderer:
         with self._lock:
             reply = self._ask(request)
         if "text" not in reply:
-            raise ChatTemplateError(reason_of(ValueError(reply["fault"])))
+            raise ValueError(reply["fault"])
         return reply["text"]
 
     def _ask(self, request: bytes) -> dict[str, str]:
@@ -111,9 +118,7 @@ class Renderer:
                 stderr=subprocess.DEVNULL,
             )
         except OSError as error:
-            raise ChatTemplateError(
-                f"no process could be started to render it ({reason_of(error)})"
-            ) from error
+            raise ValueError(f"no process could be started to render it ({reason_of(error)})") from error
         self._close = weakref.finalize(self, _close, process, self._owner)
         return process
 

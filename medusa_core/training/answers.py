@@ -20,7 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.acceptance.sampling import COLDEST, not_a_number
 from medusa_core.errors import MedusaError
-from medusa_core.text.chat_template import ChatTemplateError, chat_ids
+from medusa_core.text.chat_template import chat_ids
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
 from medusa_core.training.encoding import end_token
@@ -155,20 +155,12 @@ class Writer:
             open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
             for i in open_ones:
                 dialogues[i].append({"role": "user", "content": turns[i][number]})
-            rows = [self._asked(dialogues[i]) for i in open_ones]
+            rows = [chat_ids(self._tokenizer, dialogues[i]) for i in open_ones]
             said = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
             for i, new in zip(open_ones, said, strict=True):
                 dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
                 tokens += len(new)
         return [{"messages": dialogue} for dialogue in dialogues], tokens
-
-    def _asked(self, dialogue: list[dict]) -> list[int]:
-        try:
-            return chat_ids(self._tokenizer, dialogue)
-        except ChatTemplateError as error:
-            raise MedusaError(
-                f"the tokenizer's chat template cannot write the prompts ({error}): give plain texts"
-            ) from error
 
     def _generate(
         self, rows: Sequence[list[int]], limit: int, temperature: float

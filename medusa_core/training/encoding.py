@@ -19,7 +19,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from medusa_core.errors import MedusaError
-from medusa_core.text.chat_template import ChatTemplateError, render_chat
+from medusa_core.text.chat_template import render_chat
 from medusa_core.training.examples import Example, Message
 
 _PIECE_CHARACTERS = 2**18  # a longer text is encoded in pieces: the lists of one are 100 times its size
@@ -226,13 +226,8 @@ class Encoder:
 
     def _render(self, messages: Sequence[Message], place: str, *, add_generation_prompt: bool = False) -> str:
         turns = [message._asdict() for message in messages]
-        try:
-            return render_chat(self._tokenizer, turns, answer_next=add_generation_prompt)
-        except ChatTemplateError as error:
-            raise MedusaError(
-                f"{place}: the tokenizer's chat template refuses the conversation ({error}): "
-                "change its roles or their order"
-            ) from error
+        whose, fix = f"{place}: the tokenizer's chat template", "change its roles or their order"
+        return render_chat(self._tokenizer, turns, answer_next=add_generation_prompt, whose=whose, fix=fix)
 
 
 def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:

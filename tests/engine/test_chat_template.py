@@ -13,7 +13,7 @@ from training_text import CHATML, embedded_tokenizer
 from medusa_core.engine.chat import Conversation, Message
 from medusa_core.errors import MedusaError
 from medusa_core.text import chat_template
-from medusa_core.text.chat_template import ChatTemplateError, Renderer, chat_ids, render_chat
+from medusa_core.text.chat_template import Renderer, chat_ids, render_chat
 
 TURNS = [
     {"role": "system", "content": "Be <b>brief</b> & “kind”."},
@@ -70,7 +70,7 @@ FAULTS = {
     "itself": ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "calls itself without end"),
     "a range beyond reason": ("{% for i in range(10**9) %}{% endfor %}", "[Rr]ange too big"),
     "a number that is no float": ("{{ 10.0 ** 400 }}", "Result too large|out of range"),
-    "what it raises": ("{{ raise_exception('no system prompt') }}", "^no system prompt$"),
+    "what it raises": ("{{ raise_exception('no system prompt') }}", r"\(no system prompt\)"),
     "no template": ("{% for %}", "unexpected|Expected"),
     "an attribute of nothing": ("{{ messages[9].content.x }}", "has no|undefined"),
     "the way to Python": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe|undefined"),
@@ -84,7 +84,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_template_that_fails_says_why(name):
     template, why = FAULTS[name]
-    with pytest.raises(ChatTemplateError, match=why):
+    with pytest.raises(MedusaError, match=why):
         render_chat(with_template(template), TURNS)
 
 
@@ -113,7 +113,7 @@ def test_a_template_without_end_is_ended_in_any_thread(hasty, name):
     def work():
         try:
             hasty.render(ENDLESS[name], [], {})
-        except ChatTemplateError as error:
+        except ValueError as error:
             caught.append(str(error))
 
     thread = threading.Thread(target=work)

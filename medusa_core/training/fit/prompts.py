@@ -18,7 +18,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.prompts import shipped_prompts
-from medusa_core.text.chat_template import ChatTemplateError, chat_ids
+from medusa_core.text.chat_template import chat_ids
 from medusa_core.training.answers import INVENTED_TEMPERATURE
 from medusa_core.training.examples import Example, data_files, read_examples
 from medusa_core.training.run_folder import read_record, write_record
@@ -86,12 +86,7 @@ def prompt_ids(example: Example, tokenizer: PreTrainedTokenizerBase, prompt_toke
                 f"{example.place} is a dialogue, but the tokenizer has no chat template: give texts"
             )
         turn = {"role": "user", "content": example.user_turns[0]}
-        try:
-            return chat_ids(tokenizer, [turn])
-        except ChatTemplateError as error:
-            raise MedusaError(
-                f"{example.place}: the tokenizer's chat template cannot write it ({error}): give texts"
-            ) from error
+        return chat_ids(tokenizer, [turn], whose=f"{example.place}: the tokenizer's chat template")
     ids = _ids(text, tokenizer, 2 * prompt_tokens)
     whole = example.text is None  # a prompt is meant to be answered as it stands
     return ids[:prompt_tokens] if whole else ids[: min(prompt_tokens, max(1, len(ids) // 2))]
