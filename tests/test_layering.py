@@ -55,7 +55,7 @@ ROOMS = {
         "__main__": "cli",
     },
     "ui": {
-        "figures": "drafters experiments hardware trace",
+        "figures": "drafters experiments hardware trace trees",
         "records": "acceptance drafters experiments text trace trees",
         "serving": "engine evaluation loading records trace",
         "components": "acceptance drafters records trace",

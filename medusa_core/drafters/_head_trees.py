@@ -6,14 +6,17 @@ The leading underscore keeps this module out of the list of drafters.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 from medusa_core.config import setting
-from medusa_core.errors import MedusaError, shortened
+from medusa_core.errors import MedusaError, counted, shortened
 from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import MAX_NODES, Topology, load_tree
+
+if TYPE_CHECKING:
+    import torch
 
 AUTO, DEFAULT = "auto", "default"  # the fastest on this machine, and the one shipped with the heads
 DYNAMIC = "dynamic-"  # followed by the number of nodes, the root included
@@ -35,6 +38,39 @@ class TreeSettings:
     def __post_init__(self) -> None:
         if is_dynamic(self.tree):
             dynamic_nodes(self.tree)  # a wrong number is told before a model is loaded
+
+
+@dataclass(frozen=True)
+class LoadedHeads:
+    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+
+    kind: ClassVar[str]
+    heads: Any
+    default_tree: Topology | None = None
+    accuracies: list[list[float]] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return self.heads.count
+
+    @property
+    def label(self) -> str:
+        """For the badge."""
+        return counted(self.count, f"{self.kind} head")
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """The heads' weights, without those of an LM head that is the model's."""
+        yield from self.heads.parameters()
+
+    def tree(self, name: str | Topology) -> Topology:
+        """The tree that a setting names (``named_tree``)."""
+        return named_tree(name, self.count, self.default_tree, self.accuracies)
+
+    def budget_tree(self, nodes: int) -> Topology:
+        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
+        return budget_tree(nodes, self.count, self.accuracies)
 
 
 def named_tree(

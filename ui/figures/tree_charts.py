@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
+from medusa_core.trees.budget import Budget, LatencyPoint
 from ui.figures.charts import empty_figure
 from ui.figures.palette import new_figure
 
@@ -29,27 +30,6 @@ class Growth:
     optimised: Sequence[float]
     cartesian: Sequence[tuple[int, float, str]]  # nodes, expected tokens, widths such as 4×2×1
     random: Sequence[Sequence[float]]  # one curve a seed
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One measured size: milliseconds with fastest and slowest round, tokens kept, and a sentence."""
-
-    nodes: int
-    step_ms: float
-    low: float
-    high: float
-    tokens_per_step: float | None
-    phases: str = ""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What is expected of one size."""
-
-    nodes: int
-    step_ms: float
-    tokens_per_second: float
 
 
 def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) -> go.Figure:
@@ -77,7 +57,7 @@ def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) 
 
 
 def tokens_by_size(
-    growth: Growth, nodes: int, measured: Sequence[Timed] = (), dark: bool = False
+    growth: Growth, nodes: int, measured: Sequence[LatencyPoint] = (), dark: bool = False
 ) -> go.Figure:
     """Expected tokens per step of optimised, cartesian and random trees (paper figure 4a)."""
     colours = palette(dark)
@@ -110,7 +90,7 @@ def tokens_by_size(
 
 
 def time_by_size(
-    measured: Sequence[Timed], speeds: Sequence[Speed], nodes: int, dark: bool = False
+    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool = False
 ) -> go.Figure:
     """Measured milliseconds of a step, and the rising line that is read off for sizes in between."""
     if not measured:
@@ -128,15 +108,15 @@ def time_by_size(
         error_y={
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, point.high - point.step_ms) for point in measured],
-            "arrayminus": [max(0.0, point.step_ms - point.low) for point in measured],
+            "array": [max(0.0, max(_range(point)) - point.step_ms) for point in measured],
+            "arrayminus": [max(0.0, point.step_ms - min(_range(point))) for point in measured],
             "color": colours.muted,
             "thickness": 1,
         },
         name="measured median, fastest to slowest round",
         mode="markers",
         marker=_diamond(colours),
-        customdata=[point.phases for point in measured],
+        customdata=[_phases(point) for point in measured],
         hovertemplate="%{x} nodes: %{y:.1f} ms a step<br>%{customdata}<extra></extra>",
     )
     _mark_size(figure, nodes, colours)
@@ -145,8 +125,22 @@ def time_by_size(
     return figure
 
 
+def _range(point: LatencyPoint) -> tuple[float, float]:
+    """Milliseconds of the fastest and the slowest round."""
+    return point.step_ms_range or (point.step_ms, point.step_ms)
+
+
+def _phases(point: LatencyPoint) -> str:
+    phases = ((name, getattr(point, name)) for name in ("propose", "verify", "accept", "commit"))
+    return ", ".join(f"{name} {ms:.1f}" for name, ms in phases if ms is not None)
+
+
 def speed_by_size(
-    measured: Sequence[Timed], speeds: Sequence[Speed], best: Speed | None, nodes: int, dark: bool = False
+    measured: Sequence[LatencyPoint],
+    speeds: Sequence[Budget],
+    best: Budget | None,
+    nodes: int,
+    dark: bool = False,
 ) -> go.Figure:
     """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
     if not speeds:

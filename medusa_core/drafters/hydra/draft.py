@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,15 +14,14 @@ from torch import nn
 
 from medusa_core.checkpoints.files import State, read_config, require_finite
 from medusa_core.checkpoints.heads import OTHER_BASE
-from medusa_core.drafters._head_trees import budget_tree, named_tree
+from medusa_core.drafters._head_trees import LoadedHeads
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, from_public, is_unused, kind_of
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError
 from medusa_core.llama.model import product
 from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
-from medusa_core.trees.tree import Topology
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
@@ -35,33 +34,17 @@ _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
 
 
 @dataclass(frozen=True)
-class HydraDraft:
-    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+class HydraDraft(LoadedHeads):
+    """Hydra's heads, and the layer in front of them where there is one."""
 
+    kind = "Hydra"
     heads: HydraHeads
-    default_tree: Topology | None = None
-    accuracies: list[list[float]] | None = None
-    notes: tuple[str, ...] = ()
     library: Library | None = None  # computes the heads in C; None leaves them to torch
 
     @cached_property
     def fast(self) -> HydraHeads:
         """The heads as drafters run them, laid out for C at the first run."""
         return in_c(self.heads, self.library)
-
-    @property
-    def label(self) -> str:
-        """For the badge."""
-        return counted(self.heads.count, "Hydra head")
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """The weights of the heads and of the layer in front of them."""
-        yield from self.heads.parameters()
-
-    @property
-    def count(self) -> int:
-        """K."""
-        return self.heads.count
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
@@ -82,14 +65,6 @@ class HydraDraft:
         heads = [self.heads.head(number) for number in range(self.heads.count)]
         width = self.heads.width
         return not any(bool(one.linear.weight.any() | one.residual.weight[:, width:].any()) for one in heads)
-
-    def tree(self, name: str | Topology) -> Topology:
-        """The tree that a setting names (``named_tree``)."""
-        return named_tree(name, self.heads.count, self.default_tree, self.accuracies)
-
-    def budget_tree(self, nodes: int) -> Topology:
-        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-        return budget_tree(nodes, self.heads.count, self.accuracies)
 
 
 def load(folder: Path, target: Target) -> HydraDraft:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,12 +14,12 @@ from medusa_core.checkpoints.files import layout_of, read_config
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.names import BASE_KEY
 from medusa_core.drafters import Reading
-from medusa_core.drafters._head_trees import AUTO, budget_tree, named_tree
+from medusa_core.drafters._head_trees import AUTO, LoadedHeads, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
 from medusa_core.trees.tree import Topology
 
@@ -29,13 +29,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MedusaDraft:
-    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+class MedusaDraft(LoadedHeads):
+    """Medusa's heads, which may be computed in C and have the tree that is fastest here."""
 
+    kind = "Medusa"
     heads: MedusaHeads
-    default_tree: Topology | None = None
-    accuracies: list[list[float]] | None = None
-    notes: tuple[str, ...] = ()
     latency: tuple[LatencyPoint, ...] = ()  # times of a step on this machine by tree size, where measured
     library: Library | None = None  # computes the heads in C; None leaves them to torch
 
@@ -45,11 +43,6 @@ class MedusaDraft:
         if self.library is not None and NativeHeads.takes(self.heads):
             return NativeHeads(self.heads, self.library)
         return None
-
-    @property
-    def label(self) -> str:
-        """For the badge."""
-        return counted(self.heads.count, "Medusa head")
 
     def require_accuracies(self) -> list[list[float]]:
         """The accuracies. Raises MedusaError when they were not measured."""
@@ -64,10 +57,6 @@ class MedusaDraft:
             return None
         return best_tree(self.accuracies, self.latency)
 
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """The heads' weights."""
-        yield from self.heads.parameters()
-
     def reading(self, depth: int, runs: int) -> Reading:
         """Of the first ``depth`` heads, since deeper ones are not asked."""
         blocks, last = self.heads.block_weight[0].numel(), self.heads.lm_weight.shape[-2:].numel()
@@ -75,11 +64,6 @@ class MedusaDraft:
         held = self.heads.block_weight.itemsize
         each = self.native.last_itemsize if self.native is not None and runs <= MOST_ROWS else held
         return Reading(depth * blocks * held + tables * last * each, 2 * runs * depth * (blocks + last))
-
-    @property
-    def count(self) -> int:
-        """K."""
-        return self.heads.count
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
@@ -102,11 +86,7 @@ class MedusaDraft:
         """The tree that a setting names (``named_tree``)."""
         fastest = self.fastest if name == AUTO else None
         best = Topology.from_choices(fastest.choices) if fastest is not None else None
-        return named_tree(name, self.heads.count, self.default_tree, self.accuracies, best)
-
-    def budget_tree(self, nodes: int) -> Topology:
-        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-        return budget_tree(nodes, self.heads.count, self.accuracies)
+        return named_tree(name, self.count, self.default_tree, self.accuracies, best)
 
 
 def owns(folder: Path) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from medusa_core.checkpoints.files import read_config
-from medusa_core.drafters._head_trees import budget_tree, named_tree
+from medusa_core.drafters._head_trees import LoadedHeads, budget_tree, named_tree
 from medusa_core.drafters._own_settings import read_own_settings, tree_and_accuracies
 from medusa_core.drafters.tokenswift import Settings
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
-from medusa_core.errors import counted
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.trees.search import assumed_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian
@@ -30,28 +29,12 @@ _SURE = [1.0] + [0.0] * (TOP_K - 1)  # the model's own guess, over the whole tex
 
 
 @dataclass(frozen=True)
-class TokenSwiftDraft:
-    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+class TokenSwiftDraft(LoadedHeads):
+    """TokenSwift's heads, which share the model's LM head, and the settings that come with them."""
 
+    kind = "TokenSwift"
     heads: TokenSwiftHeads
-    default_tree: Topology | None = None
-    accuracies: list[list[float]] | None = None
-    notes: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
-
-    @property
-    def label(self) -> str:
-        """For the badge."""
-        return counted(self.count, "TokenSwift head")
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """The weights of the heads, without the LM head that they share."""
-        yield from self.heads.parameters()
-
-    @property
-    def count(self) -> int:
-        """K."""
-        return self.heads.count
 
     @property
     def depth(self) -> int:

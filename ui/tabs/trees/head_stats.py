@@ -32,7 +32,7 @@ from medusa_core.trees.search import (
     search_tree,
 )
 from medusa_core.trees.tree import TOP_K, Choice, Topology
-from ui.figures.tree_charts import Growth, Speed, Timed
+from ui.figures.tree_charts import Growth
 from ui.records.figures import Figures, PageFigures, key_of
 from ui.records.settings import Selection
 from ui.runs.session import Session
@@ -234,20 +234,21 @@ def growth(stats: HeadStats) -> Growth:
     )
 
 
-def timed(stats: HeadStats) -> list[Timed]:
+def timed(stats: HeadStats) -> list[LatencyPoint]:
     """The measured sizes that the charts have room for."""
-    return [_timed(point) for point in stats.latency if point.nodes <= MOST_NODES]
+    return [point for point in stats.latency if point.nodes <= MOST_NODES]
 
 
-def speeds(stats: HeadStats) -> list[Speed]:
+def speeds(stats: HeadStats) -> list[Budget]:
     """What is expected of every size; nothing before a tree was measured."""
-    return [_speed(budget) for budget in _budgets(stats)]
+    points = timed(stats)
+    return budgets(stats.accuracies, points) if points and points[-1].nodes > 1 else []
 
 
-def best_size(stats: HeadStats) -> Speed | None:
+def best_size(stats: HeadStats) -> Budget | None:
     """The tree size with the most expected tokens per second, where step times are known."""
-    found = _budgets(stats)
-    return _speed(best_budget(found)) if found else None
+    found = speeds(stats)
+    return best_budget(found) if found else None
 
 
 def sentence(stats: HeadStats, nodes: int) -> str:
@@ -302,19 +303,3 @@ def machine_line(record: object) -> str:
             parts.append(counted(record["threads"], "thread"))
         record = ", ".join(parts)
     return record[:120] if isinstance(record, str) else ""
-
-
-def _budgets(stats: HeadStats) -> list[Budget]:
-    points = [point for point in stats.latency if point.nodes <= MOST_NODES]
-    return budgets(stats.accuracies, points) if points and points[-1].nodes > 1 else []
-
-
-def _speed(budget: Budget) -> Speed:
-    return Speed(budget.nodes, budget.step_ms, budget.tokens_per_second)
-
-
-def _timed(point: LatencyPoint) -> Timed:
-    low, high = point.step_ms_range or (point.step_ms, point.step_ms)
-    phases = ((name, getattr(point, name)) for name in ("propose", "verify", "accept", "commit"))
-    words = ", ".join(f"{name} {ms:.1f}" for name, ms in phases if ms is not None)
-    return Timed(point.nodes, point.step_ms, low, high, point.tokens_per_step, words)
