@@ -8,19 +8,25 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from zipfile import is_zipfile
 
 import torch
 import transformers  # lazy: parts are imported when they are named
 from safetensors import safe_open
 
-from medusa_core.checkpoints.files import AGAIN, file_fault, pickle_fault, read_config, read_json, shards
+from medusa_core.checkpoints.files import (
+    AGAIN,
+    file_fault,
+    load_pickled,
+    pickle_fault,
+    read_config,
+    read_json,
+    shards,
+)
 from medusa_core.checkpoints.names import CONFIG_NAME, GENERATION_NAME, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.checkpoints.plain_llama import plain_llama_config
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, shortened
@@ -145,9 +151,7 @@ def _kinds(file: Path, pickled: bool) -> dict[str, str]:
     if not pickled:
         with safe_open(file, framework="pt") as opened:
             return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the pickle's protocol, which the user cannot change
-        state = torch.load(file, map_location="meta", weights_only=True, mmap=is_zipfile(file))
+    state = load_pickled(file, "meta", mapped=True)
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")
     return {str(name): str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}

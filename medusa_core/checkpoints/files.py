@@ -18,6 +18,7 @@ from enum import Enum
 from math import prod
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -146,15 +147,23 @@ def files_with(folder: Path, prefix: str) -> list[str]:
     return sorted({file for name, file in _weight_map(index).items() if name.startswith(prefix)})
 
 
+def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> Any:
+    """What a pickle holds, by the loader that runs nothing in it.
+
+    ``mapped`` leaves the numbers on the disk, where the file has torch's newer format.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the pickle's protocol, which the user cannot change
+        return torch.load(file, map_location=device, weights_only=True, mmap=mapped and is_zipfile(file))
+
+
 def read_pickled(file: Path, what: str = "heads") -> State:
     """All tensors of a pickle, by the loader that runs nothing in it.
 
     Raises MedusaError that says it could not read ``what``.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the pickle's protocol, which the user cannot change
-            state = torch.load(file, map_location="cpu", weights_only=True)
+        state = load_pickled(file)
     except Exception as error:  # a damaged pickle makes its reader stumble over anything
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):

@@ -81,9 +81,17 @@ def only_config(folder, heads, _):
     write_config(folder, {"medusa_num_heads": heads.count, "medusa_num_layers": heads.layers})
 
 
+def write_old(folder, heads, _):
+    """A pickle of torch's format before 1.6, which cannot be mapped."""
+    write(folder, public_state(heads), "pt")
+    file = folder / "medusa_lm_head.pt"
+    torch.save(torch.load(file), file, _use_new_zipfile_serialization=False)
+
+
 LAYOUTS = {
     "safetensors": lambda folder, heads, _: write(folder, public_state(heads)),
     "pt": lambda folder, heads, _: write(folder, public_state(heads), "pt"),
+    "pt of old": write_old,
     "shards": lambda folder, heads, _: write(folder, public_state(heads), "shards"),
     "v2": lambda folder, heads, _: write(folder, public_state(heads, version=2)),
     "vllm": lambda folder, heads, _: write_vllm(folder, vllm_state(heads)),

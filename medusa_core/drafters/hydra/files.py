@@ -10,6 +10,7 @@ from huggingface_hub import save_torch_state_dict
 
 from medusa_core.checkpoints.files import (
     State,
+    load_pickled,
     pickle_fault,
     read_config,
     read_pickled,
@@ -119,7 +120,7 @@ def _by_config(kind: Kind, base: ModelSize) -> int:
 def _pickled(file: Path) -> int:
     try:
         # The numbers stay on the disk; torch's meta device would not show which ones are shared.
-        state = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        state = load_pickled(file, mapped=True)
         # A block that is used twice has two names and one storage.
         kept = {tensor.data_ptr(): tensor.numel() for name, tensor in state.items() if not is_unused(name)}
         return sum(kept.values())

@@ -11,6 +11,7 @@ from medusa_core.checkpoints.files import (
     FULL_PREFIX,
     Layout,
     layout_of,
+    load_pickled,
     pickle_fault,
     read_config,
     tensor_headers,
@@ -82,7 +83,7 @@ def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
 def _numbers_pickled(file: Path) -> int:
     try:
         # Shapes alone: the numbers stay on the disk.
-        state = torch.load(file, map_location="meta", weights_only=True, mmap=True)
+        state = load_pickled(file, "meta", mapped=True)
         return sum(tensor.numel() for tensor in state.values())
     except Exception as error:  # a damaged pickle makes its reader stumble over anything
         raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error
