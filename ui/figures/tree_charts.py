@@ -45,7 +45,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Speed:
-    """What is expected of one size."""
+    """The expected speed of one size."""
 
     nodes: int
     step_ms: float
