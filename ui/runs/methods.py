@@ -54,7 +54,7 @@ class MethodsRequest(Request):
     penalty_window: float = GenerationConfig.penalty_window
 
     def most_tokens(self) -> float:
-        """Of all methods together. Raises MedusaError for a prompt or settings beyond the page's limits."""
+        """All methods' tokens. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
         check_repetitions(self.repetitions)
         config = make_config(self._settings(PLAIN_METHOD))
