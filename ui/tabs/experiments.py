@@ -184,7 +184,7 @@ def _difference(record: ExperimentRecord) -> str:
 
 
 def _table(record: ExperimentRecord) -> str:
-    """All numbers of the charts, and more."""
+    """A table of the charts' numbers, and more."""
     if record.simulated:
         return _folded("Computed here", grid("Sizes count the root.", _cells(record)), len(record.rows))
     caption = ["± one standard error over prompts; in brackets the lowest and the highest round."]
@@ -242,7 +242,7 @@ def _list(sentences: Iterable[str]) -> str:
 
 
 def _note(sentence: str) -> str:
-    """A note as markup; one that lists figures in parts, with titles instead of keys."""
+    """A note as markup: a list of figures in parts, with titles instead of keys."""
     if not LISTS.match(sentence):
         return html.escape(sentence)
     pieces = PIECES.split(sentence.rstrip("."))

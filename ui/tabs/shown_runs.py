@@ -105,9 +105,9 @@ def connect_recorded(
     charts: ChartPanel,
     lines: list[TextLine],
 ) -> None:
-    """A recording brings prompt and controls along: what they hold is what is shown.
+    """Connect the menu of recordings; each sets prompt and controls to its own.
 
-    ``lines`` tell of a run before, and are emptied.
+    ``lines`` describe an earlier run and are emptied.
     """
     by_name = {recording.name: recording for recording in recorded}
 
@@ -151,8 +151,8 @@ def _run(recording: Recording) -> str:
 def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] | None:
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
-    Also that its forward was exact, as a live run says it of its own. "sized" is the step that was measured
-    nearest to the run's own trees, as the tour takes it. None where its method was not measured so.
+    It also says that the forward was exact, as a live run does. "sized" is the measured step whose tree is
+    nearest in size to the run's, as in the tour. None where its method was not measured.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):

@@ -84,7 +84,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
             records = (found.machine, found.passes, found.growth, found.kinds, found.products)
             yield *shown(found), *(gr.skip() if each is None else each for each in records)
 
-    # The new records' changes draw them; the charts are no outputs of the stream.
+    # New records trigger the drawing: the charts are not outputs of the stream.
     connect_run(
         session, bar, work, [what, tokens, choice.selection], [choice.machine, *states], choice.selection
     )
@@ -102,7 +102,7 @@ def measure(
     session: Session, name: str, tokens: int, selection: Selection, flag: StopFlag
 ) -> Iterator[Found]:
     """One measurement on the visitor's engine, in its turn and within the page's time limit."""
-    # Not functions within this one: they may have to be told to another process.
+    # Not nested functions: another process may have to unpickle them.
     if name == CACHE:
         prompt = example_texts(session.assets)[0]
         work: Any = partial(measure_cache, flag=flag, prompt=prompt, tokens=int(tokens))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.evaluation.forward_times import GrowthPoint
 
-CONTEXT = 256  # tokens behind which passes are timed, fewer where the model holds fewer
+CONTEXT = 256  # cached tokens of timed passes, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
 STOPPED = Words("Stopped: what was measured stays.")
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -141,7 +141,7 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
 
 
 def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
-    """MHA, GQA and MQA on tiny random models of equal width; the engine only gives its turn."""
+    """MHA, GQA and MQA on tiny random models of equal width; the engine only lends its turn."""
     from medusa_core.evaluation.attention_kinds import measure_kinds  # noqa: PLC0415 - transformers
 
     rows: tuple[tuple[str, int, int, float], ...] = ()

@@ -60,7 +60,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     def fill(name: str, selection: Selection) -> tuple[Any, ...]:
         try:
             shape = shape_named(session, selection, name)
-        except MedusaError:  # the drawing says it
+        except MedusaError:  # the drawing reports it
             return tuple(gr.skip() for _ in sizes)
         return shape.layers, shape.heads, shape.kv_heads, shape.head_size
 

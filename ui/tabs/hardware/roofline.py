@@ -111,7 +111,7 @@ def _sweep(chosen: Chosen, title: str, name: str, works: dict[int, tuple[int, in
 
 
 def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
-    """A table whose rows have a name; of names and numbers of our own alone."""
+    """A table with named rows, unescaped: for our own names and numbers alone."""
     head = "".join(f"<th scope='col'>{name}</th>" for name in columns)
     body = "".join(
         f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
