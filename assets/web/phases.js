@@ -32,7 +32,7 @@ function timeOfPhase({ ms }, phase) {
   return { clock, own: CLOCK_OWNERS[clock] === phase, owner: say(PHASE_TITLES[CLOCK_OWNERS[clock]]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
 }
 
-// A recording's milliseconds are of another day and machine than the speeds of the tabs: its own are shares alone.
+// A recording's milliseconds are of another day and machine than the tabs' speeds, so only shares are shown.
 const isRecording = ({ note, failure }) => Boolean(note && !failure);
 
 function timeWords(step, phase, recording) {

@@ -79,7 +79,7 @@ function makeTransport(store, phases) {
     range.disabled = total < 2;
     counter.classList.toggle("is-long", total > 999);
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
-    // A reader of the screen hears single moves, not every step of a running film.
+    // A screen reader tells single moves, not every step of a running film.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
     const { asked, made, failure } = scene.state;
     const ended = !live && !failure && asked && made === asked && total > 1 && index === total - 1; // a live run leaves its reader at its end
