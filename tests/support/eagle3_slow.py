@@ -13,7 +13,7 @@ def norm(x, weight):
 
 
 def turned(x, position):
-    """Rotary positions by complex numbers: number i and i + half of a head are one."""
+    """Rotary positions by complex numbers, each from numbers i and i + half of a head."""
     half = x.shape[-1] // 2
     angle = position * THETA ** (-torch.arange(half) / half)
     both = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones(half), angle)
