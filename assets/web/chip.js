@@ -118,7 +118,7 @@ function bonusOf({ step, stage }, plan) {
   if (!bonus || stage < STAGE.next) return [];
   const d = edgePath(plan, plan.depths[plan.end], plan.rowOf.get(plan.end), bonus.depth, bonus.row);
   const group = svg("g", { class: "mdv-bonus", transform: `translate(${plan.x(bonus.depth)},${plan.y(bonus.row)})` },
-    svg("title", {}, say`The model’s own next token behind the accepted path. It becomes the root of the next step.`));
+    svg("title", {}, say`The model’s own next token after the accepted path. It becomes the root of the next step.`));
   const body = svg("g", { class: "mdv-chipbody" }, svg("rect", { class: "outer", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 10 }),
     svg("rect", { class: "inner", width: style.width, height: style.height, rx: 7 }));
   const airy = style.lines === 2;

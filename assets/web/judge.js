@@ -101,7 +101,7 @@ function settleWhatIf(config, settings, reheats = false) {
 
 // Why accepted nodes of a step are not in the run's text, by node; most steps have none.
 const CUTS = {
-  length: phrase("cut by the token budget"), eos: phrase("behind the end of the text"), stop: phrase("behind the stop string"),
+  length: phrase("cut by the token budget"), eos: phrase("after the end of the text"), stop: phrase("after the stop string"),
   context: phrase("cut, as the context is full"),
 };
 

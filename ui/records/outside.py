@@ -38,7 +38,7 @@ _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
 MOST_STEP_NODES = 1024
 MOST_STEPS = 100_000  # no run of the page has as many
-DAMAGED = "the link is damaged: copy it again from the page it is of"
+DAMAGED = "the link is damaged: copy it again from the page it came from"
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _carried(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise MedusaError(DAMAGED) from error
     if not isinstance(values, dict):
-        raise MedusaError("the link carries no settings: copy it again from the page it is of")
+        raise MedusaError("the link carries no settings: copy it again from the page it came from")
     return values
 
 

@@ -99,7 +99,7 @@ class MethodsRequest(Request):
                 record = bench_record(engine, turn.logs, list(configs), plain)
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
         if limit.stopped:
-            kept = Words("Stopped: what is shown is of the rounds that were complete.")
+            kept = Words("Stopped: only the complete rounds are shown.")
             none = Words("Stopped before each method had its turn: nothing is shown rather than half of it.")
             yield Update(status=kept if some else none)
 

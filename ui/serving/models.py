@@ -184,7 +184,7 @@ class Models:
         words = [Words("Now using {0}.", name_of(source or self.own_config))]
         words += [Words("Note: {0}.", note) for note in notes]
         if selection.engine or selection.choices:
-            words.append(Words("What you made for the model before it, heads or a tree, is put away."))
+            words.append(Words("What you made for the previous model, heads or a tree, is put away."))
         yield ModelUpdate(status=sentences(*words), selection=selection.with_model(source))
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:

@@ -87,7 +87,7 @@ SECTIONS = {  # name in the menu, and what it shows
     "grouped-heads": (
         "Shared key-value heads (GQA)",
         "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
-        "a short training behind it takes back some of that.",
+        "a short training after it takes back some of that.",
     ),
     "tokenswift": (
         "Long texts (TokenSwift)",
@@ -105,7 +105,7 @@ SECTIONS = {  # name in the menu, and what it shows
     ),
     "figure23": (
         "Simulated: lengths (figure 23)",
-        "Does Medusa pay behind a long text? Attention takes more of a step, and gains less.",
+        "Does Medusa pay after a long text? Attention takes more of a step, and gains less.",
     ),
 }
 

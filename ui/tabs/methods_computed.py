@@ -89,7 +89,7 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     size = in_layers * bits / 8 + NUMBER_BYTES * (shape.parameters - in_layers)
     return sentences(
         Words(
-            "Computed by formulas, not measured: {0} in {1} bits on {2}, behind a text of {3} tokens, each "
+            "Computed by formulas, not measured: {0} in {1} bits on {2}, after a text of {3} tokens, each "
             "product in the least time that the device allows.",
             shape.name, bits, device.title, f"{CONTEXT:,}",
         ),

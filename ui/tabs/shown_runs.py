@@ -217,7 +217,7 @@ def connect_share(
         try:
             link = read_link(carried or "", by_name)
         except MedusaError as error:
-            words = Words("Nothing of the link was taken over: {0}.", str(error).rstrip("."))
+            words = Words("Nothing was taken from the link: {0}.", str(error).rstrip("."))
             return words, *(gr.skip() for _ in (view, picker, *settings, *charts.plots))
         if link.recorded is not None:
             one = by_name[link.recorded]

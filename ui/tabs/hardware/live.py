@@ -41,7 +41,7 @@ at once linear layers lie at the left, where memory is the limit; batch and cand
 Attention moves by candidates alone, since each text of a batch brings keys of its own.</p>"""
 KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but how their query heads
 share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
-size of a group, and behind a long text so does the time that reading it takes.</p>"""
+size of a group, and after a long text so does the time that reading it takes.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:

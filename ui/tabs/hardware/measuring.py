@@ -148,14 +148,14 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
     yield Found(status=Words("Making three tiny models…"))
     for found in measure_kinds():
         rows = tuple((each.kind, each.length, each.cache_bytes, each.ms) for each in found)
-        yield Found(status=Words("Timing behind {0} tokens", rows[-1][1]), kinds=Kinds(rows))
+        yield Found(status=Words("Timing after {0} tokens", rows[-1][1]), kinds=Kinds(rows))
         if flag.stopped:
             yield Found(status=STOPPED)
             return
     at_end = {row[0]: row for row in rows[-3:]}
     yield Found(
         status=Words(
-            "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
+            "After {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
             rows[-1][1],
             f"{at_end['MHA'][2] / 1e6:.1f}",
             f"{at_end['MHA'][3]:.2f}",

@@ -68,7 +68,7 @@ def starts() -> list[tuple[str, str]]:
     """(label, name) of each tree that the editor can start with."""
     first = [
         ("grown by node budget", BY_BUDGET), ("auto: fastest on this machine", AUTO),
-        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three behind each", PAIRS),
+        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three after each", PAIRS),
     ]  # fmt: skip
     return first + [(f"published: {name}", name) for name in published_trees()]
 
