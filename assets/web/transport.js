@@ -1,7 +1,7 @@
 // Moving through the steps: buttons, a scrubber over bars of accepted length, speed, playback.
 
 const STEP_MS = 900; // at speed 1
-const PHASE_MS = 2400; // there is a sentence to read
+const PHASE_MS = 2400; // time to read a sentence
 const AWAITING_MS = 50; // between two looks whether a step's details have come
 const THUMB = 18; // width of the scrubber's thumb in view.css
 const LEAST_PITCH = 2.2; // pixels from one bar to the next

@@ -27,7 +27,7 @@ class SlowDraft:
         self.w, self.embedding, self.flags = weights, embedding, flags
 
     def row(self, rows, token, feature):
-        """Put a row behind ``rows``, pairs of key and value, and return its output."""
+        """Add a row to ``rows``, pairs of key and value, and return its output."""
         w = {name.removeprefix("midlayer.").removesuffix(".weight"): t for name, t in self.w.items()}
         position = len(rows)
         x = torch.cat([

@@ -150,7 +150,7 @@ def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 3: speedup stage by stage beside the paper's, and the tokens per step behind ours."""
+    """Table 3: speedup stage by stage beside the paper's, and our tokens per step."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)

@@ -44,7 +44,7 @@ def first_difference(first: Sequence[int], second: Sequence[int]) -> int | None:
 
 
 def token_text(trace: Trace, index: int) -> str:
-    """The text of an emitted token; empty behind the end."""
+    """The text of an emitted token; empty after the end."""
     for step in trace["steps"]:
         if index < len(step["emitted"]):
             wanted = step["path"][index]

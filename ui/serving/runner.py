@@ -220,7 +220,7 @@ class TimeLimit:
         self.words = ""  # message for the end of the run
 
     def over(self, update: Any) -> bool:
-        """Whether the run is to be closed behind this update, since it does not end by itself."""
+        """Whether to close the run after this update, since it does not end by itself."""
         if self._loading:
             self._started = self._clock()
         self._loading = isinstance(update, Loading)

@@ -138,7 +138,7 @@ def build(assets: Path) -> None:
 
 @dataclass(frozen=True)
 class Shown:
-    """One experiment as the page shows it: markup above and below the charts, and the record behind them."""
+    """One experiment as the page shows it: markup above and below the charts, and their record."""
 
     introduction: str
     details: str
@@ -251,7 +251,7 @@ def _note(sentence: str) -> str:
 
 
 def _named(piece: str) -> str:
-    """A part of a list: a method's key, alone or with its figure behind it, or words."""
+    """A part of a list: a method's key, alone or followed by its figure, or words."""
     first, space, rest = piece.partition(" ")
     return spans(
         [series_title(first), rest] if space and series_title(first) != first else [series_title(piece)]

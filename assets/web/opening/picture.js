@@ -30,7 +30,7 @@ function openingPicture(trace, beside, tall) {
   return { picture, paint, end: plan.end, width: show.width, height: show.height };
 }
 
-// What is said, in at most two lines (three on a phone), written anew only when it changes.
+// The words, in at most two lines (three on a phone), written anew only when it changes.
 function wordsOf(show) {
   const lines = Array.from({ length: 3 }, (_, i) => svg("text", { class: "mdv-filmtext", x: show.pad, y: 52 + i * 20 }));
   const part = svg("g", {}, ...lines);
@@ -81,7 +81,7 @@ function laneOf(plan, lane, box, show, name) {
   return { part, paint };
 }
 
-// What a lane came to, in the place of its guesses once it has ended.
+// A lane's result, in place of its guesses once it has ended.
 function resultOf({ passes }, inner, middle, show) {
   const x = inner.x + inner.width / 2;
   return svg("g", { opacity: 0 }, svg("text", { class: "mdv-showresult", x, y: middle, "text-anchor": "middle", "font-size": show === SHOW ? 84 : 48 }, passes.length + "×"),
