@@ -41,7 +41,7 @@ def open_page(flags: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Bad input ends in one line and exit code 2."""
+    """Run; bad input ends in one line and exit code 2."""
     flags = parse_flags()
     try:
         open_page(flags)

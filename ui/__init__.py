@@ -1,1 +1,1 @@
-"""The page: Gradio tabs, figures and the linked view. What a press asks of an engine stands in `ui.runs`."""
+"""The page: Gradio tabs, figures and the linked view. What a press asks of an engine is in `ui.runs`."""

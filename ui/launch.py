@@ -40,7 +40,7 @@ MOST_PAGES = 400
 def launch_options(
     page: Page, policy: Policy, reach: Exposure, port: int | None = None, *, mcp: bool = False
 ) -> dict[str, Any]:
-    """How gradio is to serve the page: nothing of its own on top, and no more than it has to take."""
+    """gradio's launch options: none of its extras, and limits on what it accepts."""
     file = TRAINING_FILE if policy.training else TREE_FILE
     guard = Middleware(
         HttpGuard,
@@ -84,7 +84,7 @@ def require_address(host: str) -> None:
 
 
 def require_model(load: LoadConfig) -> None:
-    """Raises MedusaError for a model or heads that are nowhere, before the page has an address to be said."""
+    """Raises MedusaError for a model or heads that do not exist, before the page announces an address."""
     if not (load.model or load.heads):
         return
     try:
@@ -98,10 +98,10 @@ def _not_loaded(error: MedusaError) -> MedusaError:
 
 
 def start(flags: argparse.Namespace, load: LoadConfig) -> None:
-    """Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
+    """Serve the page. Raises MedusaError for flags that make no sense, OSError for a port that is taken."""
     if flags.mcp and importlib.util.find_spec("mcp") is None:
         raise MedusaError(f"--mcp needs the package mcp, which is not installed: {INSTALL_MCP}")
-    gpu = claim(os.environ)  # first of all: it has to be there before torch meets CUDA
+    gpu = claim(os.environ)  # first of all, since it must precede torch's use of CUDA
     reach = Exposure.of(os.environ, share=flags.share, host=flags.host)
     if reach.host is not None:
         require_address(reach.host)
@@ -118,7 +118,7 @@ def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     page = build_page(session)
     options = launch_options(page, policy, reach, flags.port, mcp=flags.mcp)
     page.launch(**options, prevent_thread_lock=True)
-    if flags.mcp and page.mcp_error:  # gradio goes on without
+    if flags.mcp and page.mcp_error:  # gradio would go on without
         raise MedusaError(f"the MCP server does not start: {page.mcp_error}; {INSTALL_MCP}")
     limit_connections(page.server, proxied=reach.proxied)
     serve(page, session, without_model=flags.without_model)
@@ -142,7 +142,7 @@ def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
 
 
 def say_not_loaded(error: MedusaError) -> None:
-    """Say it on the terminal; the page says it too, since each one that is opened asks for the load."""
+    """Print the error; the page says it too, since each opened page asks for the load."""
     print(f"error: {NOT_LOADED}: {error}", file=sys.stderr, flush=True)
 
 

@@ -30,8 +30,7 @@ function chipTag({ stage }, node) {
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 
-// A chip, or the one that stood at this node in the step before, changed where it differs: a browser lays out again
-// parts that are made anew.
+// The chip of a node: that of the step before, changed where it differs, since a browser lays out new parts anew.
 function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   const { step, verdict, index, stage } = scene;
   const { style } = plan;
@@ -80,7 +79,7 @@ function chipTexts(scene, style, node, mark) {
   const airy = style.lines === 2;
   const [indent, middle] = [mark ? 22 : 9, airy ? 16 : 17];
   const right = style.width - 7;
-  const beforeNumber = right - (number ? widthOf(number, SMALL) + 4 : 0); // where the room for the origin ends
+  const beforeNumber = right - (number ? widthOf(number, SMALL) + 4 : 0); // right end of the room for the origin
   const left = airy ? 8 : indent + 40; // a dense chip has the token's beginning before it
   const tag = clip(chipTag(scene, node), beforeNumber - left, SMALL);
   const tagEnd = airy ? left : beforeNumber;
@@ -119,7 +118,7 @@ function bonusOf({ step, stage }, plan) {
   if (!bonus || stage < STAGE.next) return [];
   const d = edgePath(plan, plan.depths[plan.end], plan.rowOf.get(plan.end), bonus.depth, bonus.row);
   const group = svg("g", { class: "mdv-bonus", transform: `translate(${plan.x(bonus.depth)},${plan.y(bonus.row)})` },
-    svg("title", {}, say`The model’s own next token behind the accepted path. It becomes the root of the next step.`));
+    svg("title", {}, say`The model’s own next token after the accepted path. It becomes the root of the next step.`));
   const body = svg("g", { class: "mdv-chipbody" }, svg("rect", { class: "outer", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 10 }),
     svg("rect", { class: "inner", width: style.width, height: style.height, rx: 7 }));
   const airy = style.lines === 2;

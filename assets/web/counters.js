@@ -47,7 +47,7 @@ function makeCounters() {
   return { card, draw };
 }
 
-// Figures with their names, from [role, value, name].
+// Named figures, from [role, value, name].
 const countsOf = (figures) => figures.map(([role, value, name]) => html("div", { "data-count": role }, html("b", {}, value), html("span", {}, name)));
 
 function timeOf({ ms, index }, recording) {

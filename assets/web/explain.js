@@ -118,7 +118,7 @@ function ownChoice({ step, verdict, hypothetical }, i) {
 
 function deadBranch({ step, verdict }, i) {
   const failed = step.nodes[failedAncestor(verdict, i)];
-  return say`But its ancestor ${quoted(failed)} (${originTag(failed)}) was rejected, so the whole branch behind it falls → not kept.`;
+  return say`But its ancestor ${quoted(failed)} (${originTag(failed)}) was rejected, so the whole branch after it falls → not kept.`;
 }
 
 function notLongest({ step, verdict }, i) {
@@ -140,7 +140,7 @@ function fallout({ step, verdict }, i) {
   }
   const fallen = verdict.parents.filter((_, j) => j !== i && lineage(verdict.parents, j).includes(i)).length;
   if (fallen === 0) return "";
-  return " " + (fallen === 1 ? say`The guess behind it falls with it.` : say`The ${fallen} guesses behind it fall with it.`);
+  return " " + (fallen === 1 ? say`The guess after it falls with it.` : say`The ${fallen} guesses after it fall with it.`);
 }
 
 const joined = (nodes) => "“" + visible(nodes.map((node) => node.text).join("")) + "”";

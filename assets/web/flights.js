@@ -8,7 +8,7 @@ const SCRUBBING_MS = 350; // between two steps: whoever goes faster sees where t
 function makeFlights(root, places) {
   const layer = html("div", { class: "mdv-flights", "aria-hidden": "true" });
   let born = new Map(); // the elements of this step, by their nodes
-  let from = null; // places before the drawing, by node, and what they were of
+  let from = null; // places before the drawing, by node, and their scene
   let movedAt = -Infinity;
   root.append(layer);
 
@@ -31,7 +31,7 @@ function makeFlights(root, places) {
     const old = from.scene;
     if (old.index !== scene.index) {
       if (old.index === scene.index - 1) intoText(old, scene);
-      rest(); // the guesses of the next step are born anew, but those that leave go on
+      rest(); // the next step's guesses are born anew; those that leave go on
     }
     if (!scene.phase) return;
     const starts = old.index === scene.index ? from.places : new Map();

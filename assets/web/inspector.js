@@ -2,7 +2,7 @@
 
 function makeInspector(store) {
   const head = html("div", { class: "mdv-whyhead" });
-  // One element for good: readers of the screen are told of a change in it.
+  // One lasting element, so that screen readers announce its changes.
   const sentence = html("p", { class: "mdv-sentence", "data-role": "why", role: "status", "aria-live": "polite" });
   const evidence = html("div", { class: "mdv-evidence" });
   const body = html("div", { class: "mdv-why" }, head, sentence, evidence);

@@ -14,7 +14,7 @@ function lineage(parents, node) {
 
 const typicalBar = (epsilon, delta, entropy) => Math.min(epsilon, delta * Math.exp(-entropy));
 
-// As the engine judged, `cuts` being those of the step.
+// The engine's own verdict, with the step's `cuts`.
 function recordedVerdict(step, cuts) {
   const parents = parentsOf(step);
   const passes = step.nodes.map((node, i) => i === 0 || Boolean(node.passes));
@@ -93,7 +93,7 @@ function settleWhatIf(config, settings, reheats = false) {
   const [ruling, before] = [rulingOf(wanted), rulingOf(config)];
   if (ruling === "greedy") return reheats && before !== "greedy" ? wanted : null;
   if (ruling !== "typical" || ![wanted.epsilon, wanted.delta, wanted.temperature].every(Number.isFinite)) return null;
-  if (wanted.epsilon <= 0 || wanted.delta <= 0) return null; // typed, and put right when the field is left
+  if (wanted.epsilon <= 0 || wanted.delta <= 0) return null; // typed; put right on leaving the field
   if (!reheats && !near(wanted.temperature, heatOf(config))) return null;
   const same = before === "typical" && ["epsilon", "delta", "temperature"].every((name) => near(wanted[name], config[name]));
   return same ? null : wanted;
@@ -101,7 +101,7 @@ function settleWhatIf(config, settings, reheats = false) {
 
 // Why accepted nodes of a step are not in the run's text, by node; most steps have none.
 const CUTS = {
-  length: phrase("cut by the token budget"), eos: phrase("behind the end of the text"), stop: phrase("behind the stop string"),
+  length: phrase("cut by the token budget"), eos: phrase("after the end of the text"), stop: phrase("after the stop string"),
   context: phrase("cut, as the context is full"),
 };
 

@@ -18,7 +18,7 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone)
     ArrowUp: () => walk(-1),
     ArrowDown: () => walk(1),
     Enter: () => store.set({ node: sceneNow().explained, pinned: !state.pinned }),
-    // First the chosen node is let go, then the phase.
+    // Releases first the chosen node, then the phase.
     Escape: () => store.set(state.node === null ? { phase: null, hover: null, cell: null } : { node: null, pinned: false, hover: null, cell: null }),
   };
 

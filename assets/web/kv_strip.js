@@ -11,7 +11,7 @@ function makeKvStrip(store) {
     cardHead(say`KV cache`, say`one row of keys and values for each token read; above during the step, below after it`), box, caption);
   let latest = null;
   let shown = null;
-  let waiting = false; // drawn only while it is in sight, and once nothing else is to be done: it costs as much as the tree
+  let waiting = false; // drawn only in sight and when the browser is idle: it costs as much as the tree
   let inSight = false;
   const whenIdle = window.requestIdleCallback || ((act) => setTimeout(act, 50)); // Safari has none
   const room = widthKept(box, () => latest && latest.step && redraw(latest));
@@ -102,7 +102,7 @@ function kvToken(node, width) {
 function prefixOf(scene, top, words, width) {
   const { step } = scene;
   const { cache_length: length } = step;
-  const window = step.drafter_rows ? null : attentionWindow(scene); // the rows that the drafter saw are of all
+  const window = step.drafter_rows ? null : attentionWindow(scene); // the drafter chose its rows from all
   const bins = rowsSeen(step, SEEN_BINS) || [];
   const pitch = (width - 6) / (bins.length || 1);
   const seen = bins.map((share, i) => (share ? svg("rect", { class: "seen", x: i * pitch, y: 1, width: pitch, height: KV.height - 2, "fill-opacity": 0.25 + 0.75 * share }) : null));
@@ -151,7 +151,7 @@ function lightKv(picture, { step, lit }) {
 
 const overwriteWords = ({ index, steps }) => (index < steps.length - 1 ? " " + say`The next step writes over what is forgotten.` : "");
 
-// Rows that stay of tokens behind the end of the text.
+// The kept rows of tokens after the end of the text.
 function cutWords({ step }) {
   const cut = step.path.length - emittedNodes(step).length;
   return cut > 0 ? " " + say`The text ends before the last ${plural(cut, "row")}.` : "";

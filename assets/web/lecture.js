@@ -22,8 +22,8 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
     onChange();
   }
 
-  // The type grows with the screen, so that the last row of a room reads it as well on any; but a narrow screen is
-  // not to show a few words a line.
+  // The type grows with the screen, so that the last row of any room can read it; but a narrow screen must not
+  // end up with a few words a line.
   function grow() {
     const zoom = Math.max(least, Math.min(window.innerHeight / lines / type, window.innerWidth / narrowest));
     root.style.setProperty("--lecture-zoom", zoom);

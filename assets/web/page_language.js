@@ -13,7 +13,7 @@ function dressPage() {
     "--text-charts-former": phrase("The charts, too, are of the run above."),
     "--text-stopping": phrase("Stopping…"),
   };
-  // What gradio calls the parts of a control, with the control's own label behind it.
+  // gradio's names for the parts of a control, followed by the control's label.
   const OF_CONTROLS = { "number input for ": phrase("number input for {0}"), "range slider for ": phrase("range slider for {0}") };
   const ATTRIBUTES = ["placeholder", "aria-label", "title"];
   const shown = new WeakMap(); // translation written in place of an English text, by node and name
@@ -75,7 +75,7 @@ function dressPage() {
     });
   });
 
-  // gradio names the browser's language there.
+  // gradio writes the browser's language into `lang`.
   function nameLanguage() {
     const { lang } = document.documentElement;
     if (lang !== LANGUAGE.code && !lang.startsWith(LANGUAGE.code + "-")) document.documentElement.lang = LANGUAGE.code;

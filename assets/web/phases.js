@@ -32,7 +32,7 @@ function timeOfPhase({ ms }, phase) {
   return { clock, own: CLOCK_OWNERS[clock] === phase, owner: say(PHASE_TITLES[CLOCK_OWNERS[clock]]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
 }
 
-// A recording's milliseconds are of another day and machine than the speeds of the tabs: its own are shares alone.
+// A recording's milliseconds are of another day and machine than the tabs' speeds, so only shares are shown.
 const isRecording = ({ note, failure }) => Boolean(note && !failure);
 
 function timeWords(step, phase, recording) {
@@ -124,12 +124,12 @@ function judgeWords({ step, ruling, config, hypothetical, verdict }) {
     greedy: say`A node passes when it is the model’s own most likely token.`,
     match: say`The model draws one token at each node; a guess passes when it is that token.`,
     nucleus: say`For each path from the root to a leaf the model draws a token anew at each of its nodes; a guess passes when it is that token on a path, and the longest path that was drawn is kept.`,
-    rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. Behind a refused guess p is what that left of it; where all are refused, the model draws from what is left.`,
+    rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. After a refused guess p is what it has beyond q; where all are refused, the model draws from that rest.`,
   }[ruling] || say`The rule judges each node.`;
   const passed = verdict.passes.filter((passes, i) => i > 0 && passes).length;
   const guesses = plural(step.nodes.length - 1, "guess", "guesses");
   const tried = verdict.kinds.filter((kind, i) => i > 0 && kind !== "untried").length;
-  if (ruling === "rejection") return say`${rule} Guesses are tried from the root on, and behind one that passes its own: ${tried} of ${guesses} tried, ${passed} passed, ${plural(verdict.path.length, "token")} kept.`;
+  if (ruling === "rejection") return say`${rule} Guesses are tried from the root on; where one passes, its children follow: ${tried} of ${guesses} tried, ${passed} passed, ${plural(verdict.path.length, "token")} kept.`;
   return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${plural(verdict.path.length, "token")}.`;
 }
 

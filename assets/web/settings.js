@@ -15,7 +15,7 @@ function notesOf(made, settings, hypothetical) {
 }
 
 // Writes notes beside the controls of the tab that `part` stands in; also beside those that come later, as a folded
-// part of the page has none of its controls.
+// part of the page has no controls yet.
 function noteWriter(part) {
   const desk = part.closest(".desk");
   let notes = {};
@@ -76,7 +76,7 @@ function idleBar({ acceptance, temperature, method }) {
   return greedy ? say`ε and δ have no effect (greedy matching): choose the rule “typical” and a temperature above 0` : say`ε and δ have no effect: choose the rule “typical”`;
 }
 
-// Which run the view still shows where it is none of what stands beside it, or "". A run's `mode` is that of
+// Which run the view still shows though it is not that of the mode beside it, or "". A run's `mode` is that of
 // Watch when it was asked for; a recorded run, which has none, is a text's.
 function formerWords({ made, settings, putAway }) {
   const mode = (made && made.mode) || "complete";

@@ -265,7 +265,7 @@ function sourcesOf(step, node) {
   return places;
 }
 
-// The mark stands behind the token's own text, but before a line break at its end: else it would begin the next line.
+// The mark stands after the token's own text, but before a line break at its end: else it would begin the next line.
 function markToken(token, mark) {
   const { lastChild } = token;
   const breaks = lastChild instanceof Text && lastChild.data === "\n";

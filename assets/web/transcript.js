@@ -57,7 +57,7 @@ function mountTranscript(host) {
     if (along) list.scrollTop = list.scrollHeight;
   }
 
-  // The conversation of `other`, which was shown in another language.
+  // Shows the conversation of `other`, a transcript in another language.
   function takeOver(other) {
     for (const message of other.told() || []) apply(message);
   }

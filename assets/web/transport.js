@@ -1,7 +1,7 @@
 // Moving through the steps: buttons, a scrubber over bars of accepted length, speed, playback.
 
 const STEP_MS = 900; // at speed 1
-const PHASE_MS = 2400; // there is a sentence to read
+const PHASE_MS = 2400; // time to read a sentence
 const AWAITING_MS = 50; // between two looks whether a step's details have come
 const THUMB = 18; // width of the scrubber's thumb in view.css
 const LEAST_PITCH = 2.2; // pixels from one bar to the next
@@ -79,7 +79,7 @@ function makeTransport(store, phases) {
     range.disabled = total < 2;
     counter.classList.toggle("is-long", total > 999);
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
-    // A reader of the screen hears single moves, not every step of a running film.
+    // A screen reader tells single moves, not every step of a running film.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
     const { asked, made, failure } = scene.state;
     const ended = !live && !failure && asked && made === asked && total > 1 && index === total - 1; // a live run leaves its reader at its end

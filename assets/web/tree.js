@@ -65,7 +65,7 @@ function makeTree(store, whole = false) {
     const plan = planOf(scene);
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
-    // A phase is played by what is made anew.
+    // Only parts made anew play a phase.
     if (scene.phase || zoom.phase || !zoom.plan || plan.style !== zoom.plan.style) clear();
     Object.assign(zoom, { plan, width: plan.width, height: plan.height, phase: scene.phase });
     shown = shape;
@@ -170,7 +170,7 @@ function makeTree(store, whole = false) {
   return { card, draw, order: (scene) => drawingOrder(scene) };
 }
 
-// Coordinates of everything drawn. The bonus token hangs behind the path's end, on a row of its own if that node has
+// Coordinates of everything drawn. The bonus token hangs after the path's end, on a row of its own if that node has
 // children.
 // `slim`: for a narrow box. `room` is that of a whole tree.
 function planTree(scene, slim = false, room = null) {

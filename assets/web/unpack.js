@@ -2,7 +2,7 @@
 
 const TABLES = ["tokens", "origins", "shapes", "reasons"];
 const PACKED_VERSION = 3;
-const PARTS = 10_000; // of one, in the numbers of "after"
+const PARTS = 10_000; // parts of 1: the unit of numbers in "after"
 
 const emptyTables = () => Object.fromEntries(TABLES.map((name) => [name, []]));
 

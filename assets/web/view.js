@@ -43,7 +43,7 @@ function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}
   return (host.decodeView = view);
 }
 
-// All that is drawn, in the language of now.
+// All that is drawn, in the current language.
 function buildParts(host, store, uid, { lecture, whole }) {
   const strip = makeStrip(store);
   const phases = makePhasePanel(store);
@@ -211,7 +211,7 @@ function drawBadges(box, { state, trace }) {
   const words = [];
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
-  // Before what tells of the model: where there is little room, the last ones are cut.
+  // Before the words on the model: where there is little room, the last ones are cut.
   if (output && output.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
   const loaded = model.base || model.name; // not the drafters that are loaded beside the one that ran
   if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);

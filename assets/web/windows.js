@@ -4,7 +4,7 @@
 const WINDOW = 128; // steps, as medusa_core/trace/run_record.py
 const MOST_WINDOWS = 6; // kept: around the shown step, the newest, and those that were looked at last
 const AHEAD = 24; // steps before the border of a window from which on its neighbour is fetched
-const PAUSE_MS = 60; // between two requests: of those of a hasty scrubber the last one counts
+const PAUSE_MS = 60; // between two requests: of a hasty scrubber's the last one counts
 
 const windowOf = (index) => Math.floor(index / WINDOW);
 
@@ -28,7 +28,7 @@ function makeWindows(store) {
     kept.order = [...kept.order.filter((each) => each !== number), number];
   }
 
-  // Steps `from` and behind have come.
+  // Steps from `from` on have come.
   function grew(from) {
     for (let number = windowOf(from); number <= windowOf(state.trace.steps.length - 1); number++) use(number);
     dropOthers();

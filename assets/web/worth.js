@@ -6,8 +6,8 @@
 // run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
 // nearest to the size of the run's trees; "small", how far the speeds of a small model carry, "untimed", why the tree "auto" was
 // not chosen by times, "faster", that this tree is faster than the run's}; null for a run from a file.
-const NOTHING_KEPT = 1.005; // tokens a step, which are shown with two decimals
-const SLOWED = 1.5; // times the step that was timed alone: from there on it is said that drawing slowed the run
+const NOTHING_KEPT = 1.005; // tokens a step, shown with two decimals
+const SLOWED = 1.5; // times a step timed alone: from here on the page says that drawing slowed the run
 
 function worthOf({ steps, output }, beside) {
   if (!output || !steps.length) return null;

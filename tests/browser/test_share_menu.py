@@ -184,7 +184,7 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     page.wait_for_selector("text=are those of the link")
     assert box.input_value() == "a fox"
     page.evaluate("location.hash = '#run=' + encodeURIComponent(JSON.stringify({tree: '/etc/passwd'}))")
-    page.wait_for_selector("text=Nothing of the link was taken over: no tree is called")
+    page.wait_for_selector("text=Nothing was taken from the link: no tree is called")
     assert page.locator("#decode-view .is-note").inner_text() == "recorded run"  # nothing was run
 
 

@@ -49,9 +49,9 @@ def ended(reason: str, kept: int) -> dict:
     [
         ("length", {4: "cut by the token budget", 7: "cut by the token budget"}),
         ("context", {4: "cut, as the context is full", 7: "cut, as the context is full"}),
-        ("eos", {1: "the end-of-text token, not part of the text", 4: "behind the end of the text",
-                 7: "behind the end of the text"}),
-        ("stop", {1: "part of the stop string", 4: "behind the stop string", 7: "behind the stop string"}),
+        ("eos", {1: "the end-of-text token, not part of the text", 4: "after the end of the text",
+                 7: "after the end of the text"}),
+        ("stop", {1: "part of the stop string", 4: "after the stop string", 7: "after the stop string"}),
     ],
 )  # fmt: skip
 def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, reason, cut):

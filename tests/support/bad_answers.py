@@ -1,4 +1,4 @@
-"""How the tests of bad input look at an answer: one line, its cause and its fix, and exit code 2."""
+"""How the tests of bad input check an answer: one line, its cause and its fix, and exit code 2."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Expected(Protocol):
 
 def says(message: str, row: Expected) -> None:
     """Assert that a message is one line that names cause and fix of the row."""
-    # The page begins a sentence with a capital, the command line with what comes before the colon.
+    # The page starts with a capital letter, the command line with the words before the colon.
     assert re.search(row.cause, message, re.IGNORECASE), message
     assert re.search(row.fix, message), message
     assert "\n" not in message.rstrip("\n")
@@ -34,7 +34,7 @@ def refused(result: tuple[int, str, str], row: Expected) -> None:
 
 
 def told(err: str) -> str:
-    """The first error among what a chat says."""
+    """The first error in a chat's output."""
     return next(line for line in err.splitlines() if line.startswith("error: "))
 
 

@@ -40,7 +40,7 @@ class Named:
     heads: str = ""
 
     def flags(self) -> list[str]:
-        """As on the command line."""
+        """The flags that a user types."""
         given = (("--model", self.model), ("--heads", self.heads))
         return [part for flag, value in given if value for part in (flag, value)]
 
@@ -54,7 +54,7 @@ class Workshop:
 
     @property
     def mark(self) -> Path:
-        """The folder that a trap makes when it is executed."""
+        """The folder that an executed trap makes."""
         return self.out / "executed"
 
     def base(self) -> Path:
@@ -131,13 +131,13 @@ def heads(damage: Damage) -> Callable[[Workshop], Named]:
 
 
 def text(name: str, content: str | bytes) -> Damage:
-    """Another content for a file."""
+    """Replace a file's content."""
     data = content.encode() if isinstance(content, str) else content
     return lambda _, folder: (folder / name).write_bytes(data)
 
 
 def settings(name: str = CONFIG, **changes: object) -> Damage:
-    """Other values in a JSON file."""
+    """Change values in a JSON file."""
     return lambda _, folder: change_json(folder / name, **changes)
 
 
@@ -204,7 +204,7 @@ def code_in_heads(torch_file: bool) -> Damage:
 
 
 def other_heads(change: Callable[[dict[str, torch.Tensor]], None] = lambda _: None, **sizes: int) -> Damage:
-    """Heads of a model with other sizes, or with other numbers."""
+    """Heads for a model of other sizes, or with other numbers."""
 
     def damage(_: Workshop, folder: Path) -> None:
         state = public_state(tiny.random_heads(tiny.build_model(tiny.tiny_config(2, **sizes))))
@@ -215,7 +215,7 @@ def other_heads(change: Callable[[dict[str, torch.Tensor]], None] = lambda _: No
 
 
 def adapted(damage: Callable[[Path], object] = lambda _: None, **sizes: int) -> Callable[[Workshop], Named]:
-    """The good model with heads that bring an adapter, made for a model with other sizes, or damaged."""
+    """The good model with heads that bring an adapter, for a model of other sizes, or damaged."""
 
     def build(shop: Workshop) -> Named:
         folder = shop.heads()

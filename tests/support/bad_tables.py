@@ -1,7 +1,7 @@
-"""What bad input must be answered with: for each row its cause and its fix, as the one line says them.
+"""The required answers to bad input: for each row its cause and its fix, as the one line says them.
 
-``cause`` and ``fix`` are regular expressions. ``spared`` are the commands to which a row is no fault, since
-they do not read what is damaged.
+``cause`` and ``fix`` are regular expressions. ``spared`` are the commands that a row does not affect,
+since they do not read what is damaged.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ AGAIN = "fetch or save it again"
 
 @dataclass(frozen=True)
 class Row:
-    """Bad files: how to build them, what the message says, and who does not mind."""
+    """Bad files: how to build them, what the message says, and which commands succeed."""
 
     build: Callable[[Workshop], Named]
     cause: str

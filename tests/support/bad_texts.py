@@ -1,4 +1,4 @@
-"""What bad prompts and flags must be answered with; ``cause`` and ``fix`` are regular expressions."""
+"""The required answers to bad prompts and flags; ``cause`` and ``fix`` are regular expressions."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def write(folder, model, seed=0, block=4, layers=2):
     head = model.get_output_embeddings().weight.detach()
     drafter = BlockModel(shape, block, layers, head)
     with torch.no_grad():
-        for layer in drafter.layers:  # so that what a row sees makes a difference
+        for layer in drafter.layers:  # so that what a row sees matters
             layer.self_attn.q_proj.weight *= 4
             layer.self_attn.o_proj.weight *= 4
     save(drafter, folder, "tiny", torch.float32)
@@ -38,7 +38,7 @@ def write(folder, model, seed=0, block=4, layers=2):
 
 
 def block_draft(target, folder) -> BlockDraft:
-    """A random drafter, by its files."""
+    """A random drafter, through its files."""
     return load(write(folder, target.model), target)
 
 

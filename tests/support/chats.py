@@ -1,4 +1,4 @@
-"""Chat templates of the kinds that are about, a tokenizer for them, and a tiny model with its vocabulary."""
+"""Chat templates of the common kinds, a tokenizer for them, and a tiny model with its vocabulary."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONLY_START = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
-FORGETFUL = (  # of all answers but the last question's it keeps three letters, as templates cut old thoughts
+FORGETFUL = (  # it cuts all answers but the last question's to three letters, as templates cut old thoughts
     "{% for m in messages %}<|start|>{{ m.role }}\n"
     "{{ m.content[:3] if m.role == 'assistant' else m.content }}<|end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"

@@ -1,4 +1,4 @@
-"""The χ² test by which tests of sampling compare counts with a distribution."""
+"""The χ² test with which tests of sampling compare counts with a distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LEAST_P = 1e-3
 
 
 def p_value(counts: ArrayLike, wanted: ArrayLike, cells: int = 15) -> float:
-    """Cells of fewer than five expected runs are put into one; more than ``cells`` must be left."""
+    """The p-value; cells of fewer than five expected runs merge, and more than ``cells`` must be left."""
     counts = np.asarray(counts, dtype=float).ravel()
     expected = np.asarray(wanted, dtype=float).ravel() * counts.sum()
     rare = expected < 5

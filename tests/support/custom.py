@@ -1,4 +1,4 @@
-"""transformers' ``generate`` for the tests of ours, plain and by Medusa."""
+"""transformers' ``generate``, plain and by Medusa, to test ours against."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IDS = torch.tensor([tiny.PROMPT])
 
 
 def plain(model, ids=IDS, **settings):
-    """Token 0 is a real token here, so nothing may be taken for padding."""
+    """Plain ``generate``: token 0 is a real token here, so nothing is padding."""
     mask = {} if ids is None else {"attention_mask": torch.ones_like(ids)}
     return model.generate(ids, **{"pad_token_id": 0, **mask, **settings})
 

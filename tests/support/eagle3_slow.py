@@ -13,7 +13,7 @@ def norm(x, weight):
 
 
 def turned(x, position):
-    """Rotary positions by complex numbers: number i and i + half of a head are one."""
+    """Rotary positions by complex numbers, each from numbers i and i + half of a head."""
     half = x.shape[-1] // 2
     angle = position * THETA ** (-torch.arange(half) / half)
     both = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones(half), angle)
@@ -27,7 +27,7 @@ class SlowDraft:
         self.w, self.embedding, self.flags = weights, embedding, flags
 
     def row(self, rows, token, feature):
-        """Put a row behind ``rows``, pairs of key and value, and return its output."""
+        """Add a row to ``rows``, pairs of key and value, and return its output."""
         w = {name.removeprefix("midlayer.").removesuffix(".weight"): t for name, t in self.w.items()}
         position = len(rows)
         x = torch.cat([

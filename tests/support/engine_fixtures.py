@@ -107,7 +107,7 @@ def base(engine_folder, tmp_path):
 
 @pytest.fixture(scope="session")
 def shop_engine(engine_folder, tmp_path_factory):
-    """The tiny engine with a tokenizer that ends its texts, as training needs it, and a text to train on."""
+    """The tiny engine with a tokenizer that ends texts, as training needs, and a text to train on."""
     folder = tmp_path_factory.mktemp("shop") / "engine"
     shutil.copytree(engine_folder, folder)
     tiny.tiny_tokenizer(end_token=23).save_pretrained(folder)
@@ -123,13 +123,13 @@ def shop(shop_engine, tmp_path):
 
 @pytest.fixture
 def command(capsys, monkeypatch):
-    """Run a command in this process; returns its exit code, standard output and standard error."""
+    """A function that runs a command in this process: exit code, standard output and standard error."""
 
     def call(argv, typed=""):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
         try:
             code = main([str(part) for part in argv])
-        except SystemExit as stop:  # argparse leaves this way
+        except SystemExit as stop:  # argparse exits this way
             code = stop.code
         streams = capsys.readouterr()
         return code, streams.out, streams.err
@@ -139,7 +139,7 @@ def command(capsys, monkeypatch):
 
 @pytest.fixture
 def own_cache(monkeypatch, tmp_path):
-    """A folder of the test for what is measured; the C is not compiled again for it."""
+    """The test's own folder for measurements; the C is not compiled again for it."""
     usual = cache_folder()
     monkeypatch.setattr("medusa_core.loading.devices.cache_folder", lambda: usual)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
@@ -156,7 +156,7 @@ def slow_machine(monkeypatch):
 
 @pytest.fixture
 def heard_interrupts():
-    """SIGINT as a terminal's program hears it; a suite started in the background inherits a deaf ear."""
+    """Handle SIGINT as in a terminal; a suite started in the background inherits that it is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

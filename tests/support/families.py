@@ -39,7 +39,7 @@ _LATENT = _LLAMA | {
 }  # fmt: skip
 _GPT = {"max_position_embeddings": CONTEXT}
 _SLIDES = {"sliding_window": WINDOW}
-SHORT_ROTATION = 40  # positions up to which a long rotation is the short one
+SHORT_ROTATION = 40  # positions up to which the short factors hold
 _LONG = {
     "original_max_position_embeddings": SHORT_ROTATION,
     "rope_parameters": {
@@ -74,7 +74,7 @@ class Family:
         if "text_config" not in cls.sub_configs:
             return cls(**named)
         parts = {part: _VISION for part in cls.sub_configs if "vision" in part}
-        # Where both parts carry a vocabulary's size, tests may ask either.
+        # Both parts have a vocabulary size, and tests may ask either.
         whole = {"vocab_size": tiny.VOCABULARY} if self.model_type == "gemma3" else {}
         return cls(text_config=named, **parts, **whole)
 
@@ -86,7 +86,7 @@ class Family:
 _VISION = {
     "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
     "image_size": 8, "patch_size": 4,
-    # The same by other names, and what else some encoders have large defaults for.
+    # The same by other names, and other settings whose defaults are large in some encoders.
     "embed_dim": 8, "depth": 1, "num_heads": 1, "head_dim": 8, "global_head_dim": 8, "num_key_value_heads": 1,
     "out_hidden_size": 32, "spatial_merge_size": 1, "temporal_patch_size": 1, "num_channels": 3,
 }  # fmt: skip
@@ -225,9 +225,9 @@ FAMILIES: dict[str, Family] = {
 
 @functools.cache
 def family_model(name: str, kernel: str | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
-    """The family's model with random weights, built once; ``kernel`` None is the first the family has."""
+    """The family's model with random weights, built once; ``kernel`` None is the family's first."""
     family = FAMILIES[name]
-    with torch.inference_mode(False):  # whichever test asks first
+    with torch.inference_mode(False):  # whatever mode the first caller is in
         return tiny.build_model(family.config(), kernel or family.kernels[0], dtype=dtype)
 
 

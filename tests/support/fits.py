@@ -16,7 +16,7 @@ RATES = Rates(answers=1000.0, tokens_per_answer=100.0, heads=2000.0, decoding=50
 
 
 def ignore(_record):
-    """A watcher that does not look."""
+    """A watcher that ignores every record."""
 
 
 def tiny_config(base, folder, **changes):

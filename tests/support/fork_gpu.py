@@ -32,9 +32,9 @@ class ForkGpu:
         return lambda task: self._wrapped(task, duration)
 
     def forget(self) -> None:
-        """The next run gets a new process."""
+        """End the processes: the next run gets a new one."""
         for worker in self._alive:
-            # One that stayed would hold open the pipes of whatever ran at its fork, such as a browser's.
+            # A process that stayed would hold open pipes that it inherited, such as a browser's.
             worker.process.kill()
             worker.process.join()
         self._idle, self._alive = [], []

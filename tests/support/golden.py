@@ -55,7 +55,7 @@ class Golden:
 
 @functools.cache
 def _temporary() -> tempfile.TemporaryDirectory:
-    """Removed when the process ends."""
+    """A folder that is removed when the process ends."""
     return tempfile.TemporaryDirectory()
 
 

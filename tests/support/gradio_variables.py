@@ -6,6 +6,6 @@ import os
 
 
 def without_gradios(**more):
-    """The environment of a process that nobody has told to open its page."""
+    """The environment of a process without gradio's own variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GRADIO_", "SPACE"))}
     return kept | {"GRADIO_ANALYTICS_ENABLED": "False", "PYTHONUNBUFFERED": "1"} | more

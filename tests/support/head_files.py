@@ -1,4 +1,4 @@
-"""Folders of heads in every public format, written by hand, not by what the tests are of."""
+"""Folders of heads in every public format, written by hand, not by the code under test."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def vllm_state(heads):
 
 
 def write(folder, state, kind="safetensors", config=None):
-    """Heads in files of their own, as the public code and the hub's tools call them."""
+    """Heads in files of their own, named as the public code and the hub's tools do."""
     folder.mkdir(exist_ok=True, parents=True)
     if kind == "safetensors":
         save_file(state, folder / "medusa_lm_head.safetensors")
@@ -118,7 +118,7 @@ def hub_repository(cache, name, source, revision="main", commit="a" * 40):
 
 
 def heads_of(model, kind, dtype=torch.float32, layers=1):
-    """Random blocks before: own last layers, copies of the LM head, or the LM head itself."""
+    """Heads of random blocks, then own last layers, copies of the LM head, or the LM head itself."""
     heads = tiny.random_heads(model, 3, layers)
     lm_head = model.get_output_embeddings().weight.detach()
     last = {"own": heads.lm_weight, "copies": lm_head.expand(3, -1, -1).clone(), "shared": lm_head}[kind]
@@ -126,7 +126,7 @@ def heads_of(model, kind, dtype=torch.float32, layers=1):
 
 
 def named_heads(folder, layout, heads, base):
-    """Heads in a format of the world, naming their base."""
+    """Heads in a public format, naming their base."""
     config = {BASE_KEY: str(base), "medusa_num_heads": heads.count, "medusa_num_layers": heads.layers}
     if layout == "v1":
         return write(folder, public_state(heads), config=config)
@@ -170,7 +170,7 @@ def settings(base, heads, **changes):
 
 
 def refusal(base, heads):
-    """What loading says, one line."""
+    """The error of loading, one line."""
     with pytest.raises(MedusaError) as caught:
         load_engine(settings(base, heads))
     assert str(caught.value) == one_line(str(caught.value))

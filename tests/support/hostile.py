@@ -17,7 +17,7 @@ from medusa_core.loading.load import load_engine
 HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
 CONTEXT = 2048
 TEMPLATE_FILE = "chat_template.jinja"
-TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"  # no end of a turn: replies have full length
+TEMPLATE = "{% for m in messages %}{{ m.content }} {% endfor %}"  # no end of turn: replies have full length
 PROMPTS = [
     {
         "kind": "Story",

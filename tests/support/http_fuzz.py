@@ -30,7 +30,7 @@ HEADERS = [
 
 @dataclass
 class Findings:
-    """What a fuzz saw that it should not have seen."""
+    """The faults that a fuzz found."""
 
     asked: int = 0
     faults: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Findings:
 
 
 def sentence_in(answer: httpx.Response) -> str:
-    """The page's words in an answer; nothing where gradio or the server have spoken."""
+    """The page's words in an answer; nothing where gradio or the server answered."""
     try:
         words = answer.json()["detail"]
     except (ValueError, KeyError, TypeError):
@@ -111,7 +111,7 @@ def to_events(site, elsewhere, rng):
         for place, block in enumerate(function.inputs if function.fn else ()):
             for value in WRONG:
                 data = [*values[:place], filled_in(value, elsewhere), *values[place + 1 :]]
-                # Each from a page of its own: one page has two runs at most, and the third is not looked at.
+                # Each from a page of its own: one page has two runs at most, and a third is not checked.
                 body = {"fn_index": number, "session_hash": f"f{rng.randrange(10**9)}", "data": data}
                 what = f"event {number} {function.name}, {type(block).__name__} = {str(value)[:40]}"
                 yield what, "POST", f"/gradio_api/{door}", as_json(body)
@@ -151,7 +151,7 @@ def as_uploads(rng):
 
 
 def as_json(body):
-    """Options of a request with this body; httpx itself refuses half of a character pair."""
+    """Options of a request with this body; httpx itself refuses half a surrogate pair."""
     return {"content": json.dumps(body).encode(), "headers": {"content-type": "application/json"}}
 
 

@@ -1,4 +1,4 @@
-"""A hub on this machine: repositories out of folders, by the requests that huggingface_hub makes.
+"""A hub on this machine: it serves folders as repositories to huggingface_hub's requests.
 
 Real HTTP, so downloads are real ones; a file can be made to come slowly or to break off.
 """
@@ -24,7 +24,7 @@ class Hub:
 
     repositories: dict[str, Path] = field(default_factory=dict)
     delay: float = 0.0  # seconds after each piece of a file
-    broken: str = ""  # name of a file that comes by half, and then no more
+    broken: str = ""  # name of a file that breaks off half way
     sent: list[str] = field(default_factory=list)
     endpoint: str = ""
 
@@ -48,7 +48,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_):
-            """Not on our terminal."""
+            """Keep the terminal clean."""
 
         def do_GET(self):
             parts = self.path.split("?")[0].strip("/").split("/")

@@ -29,7 +29,7 @@ def random_hydra(
 
 
 def hydra_draft(model: PreTrainedModel, *, prefix: bool) -> HydraDraft:
-    """The same as it is loaded for a target."""
+    """Such heads as loaded for a target."""
     return HydraDraft(random_hydra(model, prefix=prefix))
 
 

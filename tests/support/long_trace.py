@@ -1,4 +1,4 @@
-"""A run of thousands of steps: those of a recorded one, again and again, as a server tells and keeps them."""
+"""A run of thousands of steps, a recorded run's repeated, as a server sends and keeps them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def repeated(trace: dict, steps: int) -> dict:
 
 
 def kept(trace: dict) -> RunRecord:
-    """As a server keeps it."""
+    """The record that a server keeps."""
     tables = Tables()
     record = RunRecord({name: trace[name] for name in ("model", "config", "prompt")}, tables)
     record.steps.add([packed_step(step, tables) for step in trace["steps"]])
@@ -37,12 +37,12 @@ def windows(record: RunRecord) -> list[str]:
 
 
 def numbered(key: str, message: str) -> str:
-    """A message as a page is sent it, with the key of its run."""
+    """A message as sent to a page, with the key of its run."""
     return f'{{"kind": "numbered", "run": {json.dumps(key)}, "number": 1, "message": {message}}}'
 
 
 def messages(run: str, trace: dict, together: int = 50) -> list[str]:
-    """Begin and steps, so many in one message."""
+    """Begin and steps, ``together`` of them in one message."""
     tables, told = Tables(), [message_begin(run, trace)]
     for first in range(0, len(trace["steps"]), together):
         steps = [packed_step(step, tables) for step in trace["steps"][first : first + together]]

@@ -1,4 +1,4 @@
-"""Tiny random multi-token-prediction layers, in the names of DeepSeek-V3's checkpoint."""
+"""Tiny random multi-token-prediction layers, named as in DeepSeek-V3's checkpoint."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def write(folder, tensors, prefix=PREFIX):
 
 
 def mtp_draft(target, folder) -> MtpDraft:
-    """A random layer, by its files."""
+    """A random layer, through its files."""
     return load(write(folder, state(target.model)), target)
 
 

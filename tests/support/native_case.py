@@ -14,7 +14,7 @@ def text(length, seed=0):
 
 
 def off(found, wanted):
-    """How far logits are from others, as a part of their spread."""
+    """How far logits are from others, relative to their spread."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
 

@@ -9,7 +9,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.trace.builder import Record
 
-TIE = 0.25  # of two logits; bfloat16 has no number between 16 and 16.125
+TIE = 0.25  # gap of two logits; bfloat16 has no number between 16 and 16.125
 
 
 @torch.inference_mode()

@@ -1,6 +1,6 @@
-"""Greedy acceptance as it is said in one sentence, and random trees whose guesses come twice.
+"""Greedy acceptance in one sentence, and random trees with repeated guesses.
 
-The accepted node is the deepest one all of whose steps are the model's choice, the first by number where
+The accepted node is the deepest one whose path consists of the model's choices, the first by number where
 several are as deep.
 """
 

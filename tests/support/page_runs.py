@@ -1,4 +1,4 @@
-"""A run as the page asks for it, and what came of it."""
+"""A run as the page asks for it, and its outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the project's files lie, however deep the test that asks."""
+"""Where the project's files lie, wherever the test lies."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ def own_texts(found: Method) -> set[str]:
 
 
 def of_additions(translated: Collection[str]) -> set[str]:
-    """Texts of drafters, rules and settings of which not one is translated: English stands there.
+    """Texts of drafters, rules and settings without any translation: they stay English.
 
-    They are listed in a warning. What has one translated text is to be translated whole.
+    They are listed in a warning. One that has a translated text must be translated whole.
     """
     new = {name for name in drafter_names() if own_texts(method(name)).isdisjoint(translated)}
     things = [of_method(method(name)) for name in method_names() if not new.isdisjoint(drafters_of(name))]
@@ -92,7 +92,7 @@ def _template(source: str, start: int) -> str:
 
 
 def _behind_value(source: str, at: int) -> int:
-    """The place behind the brace that ends a value, which may hold braces and templates of its own."""
+    """The place after the brace that ends a value, which may hold braces and templates of its own."""
     depth = 1
     while depth:
         if source[at] == "`":

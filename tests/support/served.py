@@ -1,4 +1,4 @@
-"""A launched page as `app.py` would serve it, what its browser code would know of it, and what it prints."""
+"""A launched page as `app.py` would serve it, with what its browser code knows and what it prints."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
 
 @contextmanager
 def engine_taken(session):
-    """Another visitor's run has the engine until this is left."""
+    """A context in which another visitor's run has the engine."""
     begun, over = threading.Event(), threading.Event()
 
     def hold(engine):

@@ -1,4 +1,4 @@
-"""The forward of a Llama-like model, row by row in float32: what the C is compared with.
+"""The forward of a Llama-like model, row by row in float32, to compare the C with.
 
 d hidden size · D head size
 """

@@ -25,7 +25,7 @@ def first_layers(model: PreTrainedModel, layers: int = 1, **changes) -> PreTrain
 
 
 def drafting(model: PreTrainedModel) -> ModelDraft:
-    """The model as loading would make a draft of it."""
+    """The draft that loading would make of the model."""
     return ModelDraft(Target(model))
 
 

@@ -75,7 +75,7 @@ def started(empty: Path, compiler: bool) -> Iterator[tuple[subprocess.Popen[str]
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     inside = psutil.Process(process.pid)
-    inside.cpu_affinity(sorted(inside.cpu_affinity())[:CORES])  # long before it makes its threads
+    inside.cpu_affinity(sorted(inside.cpu_affinity())[:CORES])  # before it makes its threads
     try:
         yield process, f"http://127.0.0.1:{port}/"
     finally:
@@ -98,7 +98,7 @@ def wait_for(process: subprocess.Popen[str], address: str) -> None:
 
 
 def seconds_of_token(client: Client) -> float:
-    """From asking for one token to having it."""
+    """Seconds from asking for a token to having it."""
     begun = time.perf_counter()
     answer = client.predict(PROMPT, max_new_tokens=1, api_name="/decode")
     assert answer["new_tokens"] >= 1, answer

@@ -15,7 +15,7 @@ from medusa_core.trees.token_tree import TokenTree
 
 
 class TextCache:
-    """Stands in for a key-value cache: the tokens read so far, and those of the last write."""
+    """Stands in for a key-value cache: the tokens read so far, and the last ones written."""
 
     nbytes = 0
 

@@ -205,7 +205,7 @@ def run(engine, prompt=PROMPT, **settings) -> list[Step]:
 
 
 def recorded(engine, config, prompt=PROMPT) -> TraceBuilder:
-    """What makes the trace of a run, told all its steps."""
+    """The trace builder of a run, after all its steps."""
     builder = TraceBuilder(engine, config, prompt)
     for step in engine.stream(prompt, config):
         builder.add(step)

@@ -1,4 +1,4 @@
-"""What the experiments are tried on: a tiny engine with prompts, variants of it, a file of prompts."""
+"""Material for tests of experiments: a tiny engine with prompts, its variants, a file of prompts."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class SlowPart:
 
     @torch.no_grad()
     def hidden(self, text: list[int], root: int) -> torch.Tensor:
-        """What the final norm reads at ``root`` behind ``text``: [d]."""
+        """The input of the final norm at ``root`` after ``text``: [d]."""
         whole = DynamicCache()
         states = self.model(torch.tensor([text]), past_key_values=whole, output_hidden_states=True)
         length = len(text)

@@ -27,7 +27,7 @@ def embedded_tokenizer():
 
 @functools.cache
 def templated(template, **names):
-    """The embedded model's vocabulary with another chat template and a few special tokens more."""
+    """The embedded model's tokenizer with another chat template and a few more special tokens."""
     raw = Tokenizer.from_file(str(embedded_model() / "tokenizer.json"))
     names = {"eos_token": END_OF_TEXT} | names
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=template, **names)

@@ -84,7 +84,7 @@ def test_stopped_it_keeps_complete_rounds_and_shows_nothing_half(session):
     assert before[-1].status.startswith("Stopped before ")
     (only,) = rounds_of(within)
     assert only.record["settings"]["runs"] == 1
-    assert within[-1].status == "Stopped: what is shown is of the rounds that were complete."
+    assert within[-1].status == "Stopped: only the complete rounds are shown."
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ LABELS = {
     "lookup_ngram": "Lookup: tokens to match",
     "lookup_tokens": "Lookup: tokens to draft",
 }
-# What a method's drafters bring, into their sliders.
+# Moves the sliders to the settings that a method's drafters bring.
 USUAL = """(name, copies, usual) => {
   const known = JSON.parse(usual);
   const own = (copies && known[name + JOINED]) || known[name];
@@ -70,14 +70,14 @@ class Controls:
     """The controls of one tab."""
 
     named: Mapping[str, Any]  # what a visitor sets, by name
-    selection: gr.State  # a Chosen: what stands behind "yours" in the menus of trees and heads
-    usual: gr.Textbox  # JSON for the browser: what a method's settings are where nothing was chosen
+    selection: gr.State  # a Selection: what "yours" means in the menus of trees and heads
+    usual: gr.Textbox  # JSON for the browser: each method's default settings
 
     def inputs(self) -> list[Any]:
         return [*self.named.values(), self.selection]
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
-        """What the event was given for them."""
+        """The settings in an event's values."""
         given = dict(zip((*self.named, "selection"), values, strict=True))
         whole = whole_method(given["method"], given.pop("copies"))
         return RunSettings.of(**given | {"method": whole})
@@ -88,8 +88,8 @@ def build_controls(
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
-    `start` has values to begin with, by name; the others begin with the engine's defaults. `most_tokens` are
-    those of one run. What a run or a rule has and nothing here places stands in the accordion.
+    `start` holds initial values by name; the other controls start with the engine's defaults. `most_tokens`
+    limits one run. Settings of a run or a rule that have no place here go into the accordion.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -105,7 +105,7 @@ def build_controls(
             list(rule_names()), value=begin["acceptance"], elem_classes=mark("acceptance"),
             label=LABELS["acceptance"], info=" · ".join(rules_in_words()),  # each is translated by itself
         )  # fmt: skip
-        # Always to be seen: a tab that is not open yet takes over a new value, but not a new visibility.
+        # Always visible: a tab that is not open yet takes a new value, but not a new visibility.
         named["heads"] = heads = gr.Dropdown(
             Selection().head_entries(), value=DEFAULT, label="Heads", info="whose guesses fill the tree",
             elem_classes=mark("heads"), filterable=False,
@@ -129,7 +129,7 @@ def build_controls(
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))
-    with gr.Column(elem_classes="settings-column"):  # each in sight while a method is chosen that has it
+    with gr.Column(elem_classes="settings-column"):  # each shown while the chosen method has it
         options = {
             name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
             for name in _option_names()
@@ -147,8 +147,8 @@ def build_controls(
         lambda name, copied: [_option_update(option, whole_method(name, copied)) for option in options],
         [method_menu, copies], list(options.values()), queue=False, **QUIET,
     )  # fmt: skip
-    # In the browser, so that a run that is started at once has them. Only where a person chooses: a recording
-    # or a link brings values of its own.
+    # In the browser, so that a run started at once has them, and only when a person chooses: a recording or
+    # a link brings its own values.
     usual = gr.Textbox(
         usual_in_menu({}), label="Usual settings", visible="hidden", elem_classes="usual-settings"
     )
@@ -167,16 +167,13 @@ def build_controls(
 
 
 def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
-    """The numbers that each method's drafter has where nothing was chosen, with the weights in ``drafts``.
-
-    As JSON, for the browser alone.
-    """
+    """Each method's default settings with the weights in ``drafts``, as JSON for the browser."""
     names, usual = _option_names(), usual_settings(drafts)
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 
 def _option_names() -> list[str]:
-    """Names of the numbers that drafters bring."""
+    """Names of the numeric settings that drafters bring."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
 
@@ -193,7 +190,7 @@ def _options_of(name: str) -> list[str]:
 
 
 def has_tree(name: str) -> bool:
-    """Whether the tree that is chosen counts with this method."""
+    """Whether this method uses the chosen tree."""
     return "tree" in _options_of(name)
 
 
@@ -211,7 +208,7 @@ def mark(name: str) -> str:
 
 
 def budget_slider(classes: str, info: str | None = None) -> gr.Slider:
-    """The nodes of a tree of so many, in sight while one is chosen."""
+    """The size of a tree by budget, shown while one is chosen."""
     return gr.Slider(
         2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False, elem_classes=classes
     )
@@ -236,9 +233,9 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
 
 
 def example_buttons(kinds: list[dict[str, Any]]) -> tuple[tuple[gr.Button, str], ...]:
-    """Small buttons named by kind, one a prompt, each with the values that it fills in, as JSON.
+    """Small buttons named by kind, one per prompt, each with the values that it fills in, as JSON.
 
-    They are the prompt, and the penalty and its window with which its kind of text reads well.
+    The values are the prompt, and the penalty and window with which its kind of text reads well.
     """
     usual = GenerationConfig.penalty, GenerationConfig.penalty_window
     with gr.Row(elem_classes="examples"):

@@ -9,14 +9,14 @@ from typing import Any
 import gradio as gr
 from gradio.context import Context
 
-# Of an event that shows no spinner and has no name in the page's API.
+# Options of an event without a spinner and without a name in the page's API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-# In the browser: whether it shows the dark theme, alone or as the last input of a drawing event.
+# JavaScript: whether the browser shows the dark theme, alone or as a drawing event's last input.
 DARK_THEME = "() => document.body.classList.contains('dark')"
 THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
-# Of an event that draws what was changed, by formulas or from records, in the theme that the browser shows.
+# Options of an event that draws what changed, from formulas or records, in the browser's theme.
 DRAWS: dict[str, Any] = {"js": THEME, "queue": False, "trigger_mode": "always_last", **QUIET}
-# A file of the given name that the browser saves, nothing where it has no text.
+# Makes the browser save a file of this name, unless its text is empty.
 SAVE = """(name, text) => {
   if (!text) return;
   const link = document.createElement("a");
@@ -25,8 +25,8 @@ SAVE = """(name, text) => {
   link.click();
   URL.revokeObjectURL(link.href);
 }"""
-# A view hears what the controls hold, to say what counts for nothing or is for the next run; the server is
-# not asked. A view in a tab that was not opened yet finds the settings where they are kept for it.
+# Tells a view the controls' values, so that it can say which have no effect or wait for the next run. The
+# server is not asked. A view in a tab not opened yet finds the values where they are kept for it.
 TELL_VIEW = """(...values) => {
   const detail = Object.fromEntries(NAMES.map((name, i) => [name, values[i]]));
   if (FIXED) detail.fixed = FIXED;
@@ -45,14 +45,14 @@ def tell_view(
 ) -> None:
     """Each of ``triggers`` tells the view of that id in the browser what ``settings`` hold, by name.
 
-    ``fixed`` are values that count for the run in place of what the page's controls hold.
+    ``fixed`` are values that the run takes instead of those of the page's controls.
     """
     script = tell_script(view, event, list(settings), fixed)
     gr.on(triggers, None, list(settings.values()), None, js=script)
 
 
 def tell_script(view: str, event: str, names: Sequence[str], fixed: Mapping[str, Any] | None = None) -> str:
-    """What does that in the browser, for an event that follows another one."""
+    """The JavaScript of `tell_view`, for an event that follows another one."""
     script = TELL_VIEW.replace("NAMES", json.dumps(names)).replace("FIXED", json.dumps(fixed))
     return script.replace("EVENT", json.dumps(event)).replace("VIEW", json.dumps(view))
 

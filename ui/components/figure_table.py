@@ -31,14 +31,14 @@ STYLE = """
 
 
 def spans(texts: Iterable[str], between: str = " ") -> str:
-    """Texts that a page in another language looks up one by one."""
+    """Texts as markup in which each is translated by itself."""
     return between.join(f"<span>{html.escape(text)}</span>" for text in texts)
 
 
 def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:
     """A table with a caption, its first column naming the rows; columns without any content are left out.
 
-    Parts of a caption, and those of a row's name with commas between them, are texts of their own.
+    The parts of a caption and the comma-separated parts of a row's name are translated one by one.
     """
     names, *columns = (name for name in rows[0] if any(row[name] for row in rows))
     head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in (names, *columns))
@@ -56,7 +56,7 @@ def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:
 
 
 def wrap(markup: str) -> str:
-    """What the style sheet applies to."""
+    """The markup in the element that is styled."""
     return f"<div class='figure-table'>{markup}</div>"
 
 
@@ -68,5 +68,5 @@ def html_part(value: str, elem_id: str) -> gr.HTML:
 
 
 def small_model_note() -> None:
-    """How far the speeds of the embedded model carry, on a tab whose figures name their source elsewhere."""
+    """Say how far the embedded model's speeds apply, on a tab whose figures name their source elsewhere."""
     TextLine(SMALL_MODEL, elem_classes="badge")

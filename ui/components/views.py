@@ -44,8 +44,8 @@ class ScriptedView(gr.HTML):
         )
 
     def __getattr__(self, name: str) -> Any:
-        # gradio looks for any attribute it misses as a quoted word of the script, and makes an event of it.
-        # The scripts are long, and it asks a hundred times a component.
+        # gradio searches the script for each missing attribute as a quoted word, to make an event of it.
+        # The scripts are long, and it does so a hundred times per component.
         if name in type(self).script_events:
             return super().__getattr__(name)
         raise AttributeError(f"{type(self).__name__} has no attribute and no event {name!r}")
@@ -55,7 +55,7 @@ class ScriptedView(gr.HTML):
 
 
 class LanguageMenu(ScriptedView):
-    """The browser's language, or one of those that there are; the browser remembers it, not the server."""
+    """A menu of languages, the browser's own first; the browser remembers the choice, not the server."""
 
     def __init__(self, **kwargs: Any):
         script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
@@ -135,7 +135,7 @@ class Transcript(ScriptedView):
 
 EDITOR_SHARED = ("language.js", "dom.js", "text.js", "links.js", "rows.js")  # with the linked view
 EDITOR_OWN = ("values.js", "edits.js", "plan.js", "picture.js", "panel.js", "editor.js")
-# Of an event whose first input is a hidden text: it gets the tree of the editor on the page, as rank tuples.
+# JavaScript that passes an event the tree in the page's editor, as rank tuples, in its hidden first input.
 EDITED_TREE = """(_, ...others) => {
   const host = document.querySelector(".tree-edit-host");
   return [host && host.treeEditor ? JSON.stringify(host.treeEditor.nodes()) : "", ...others];
@@ -143,7 +143,7 @@ EDITED_TREE = """(_, ...others) => {
 
 
 class TreeEditor(ScriptedView):
-    """A candidate tree that is edited, from a JSON object with id, choices, rows, best, step_ms and most."""
+    """An editor of a candidate tree, from a JSON object with id, choices, rows, best, step_ms and most."""
 
     script_events = frozenset({"edit"})
 
@@ -164,7 +164,7 @@ LEARN_SCRIPTS = (
     "facts", "drafted", "exact", "needs", "telling", "formulas", "words", "hardware", "yours", "pictures",
     "memory", "glossary", "card", "own_run", "keyboard", "stage", "panel",
 )  # fmt: skip
-# Of an event whose first input is a hidden text: it gets what the reader asked. ANSWERED tells the answer.
+# JavaScript that passes an event the reader's question in its hidden first input. ANSWERED tells the answer.
 ASKED = """(_, ...others) => [document.querySelector(".learn-host").learn.asked(), ...others]"""
 ANSWERED = """(text) => document.querySelector(".learn-host").learn.expect(text)"""
 
@@ -184,7 +184,7 @@ def learn_content(
 ) -> str:
     """The component's value: texts by language, shipped records, and the recorded run.
 
-    ``runs`` tell what the recorded one cannot; a card that none of them can tell is left out.
+    ``runs`` serve the cards that the recorded one cannot; a card that no run serves is left out.
     """
     others = [{"name": run.name, "trace": packed(run.trace)} for run in runs]
     recording = {"trace": packed(trace)}

@@ -27,7 +27,7 @@ PHASE_HELP = {
     "other": "records, text and the rest of the loop",
 }
 _figure = partial(new_figure, height=320)
-MAX_RANKS = 10  # the last one that is shown stands for those behind it as well
+MAX_RANKS = 10  # the last one shown also stands for all beyond it
 MOST_BARS = 400  # bars of a chart over the steps: more are neither seen nor quickly sent
 
 
@@ -42,7 +42,7 @@ class RunCounts:
         self.names: dict[int, str] = {}  # by depth
         self.offered: Counter[int] = Counter()  # by depth: steps whose tree had a node there
         self.reached: Counter[int] = Counter()  # by depth: steps whose accepted path got there
-        # By depth and rank: nodes whose parent was accepted, so that they could be, and those that were.
+        # By depth and rank: nodes that could be accepted, since their parent was, and those that were.
         self.judged: Counter[tuple[int, int]] = Counter()
         self.accepted: Counter[tuple[int, int]] = Counter()
         for step in run.get("steps", []):
@@ -70,7 +70,7 @@ class RunCounts:
 
     @property
     def together(self) -> int:
-        """Steps that one bar stands for: one where there is room."""
+        """How many steps a bar stands for: one where there is room."""
         return -(-self.steps // MOST_BARS) or 1
 
 
@@ -134,7 +134,7 @@ def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
 
 
 def acceptance_by_depth(counts: RunCounts, dark: bool) -> go.Figure:
-    """In which share of all steps the accepted path reached each depth."""
+    """The share of all steps whose accepted path reached each depth."""
     depths, whole = sorted(counts.offered), counts.steps
     shares = [counts.reached[depth] / whole for depth in depths]
     figure = _figure(dark)
@@ -151,7 +151,7 @@ def acceptance_by_depth(counts: RunCounts, dark: bool) -> go.Figure:
 
 
 def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
-    """In which share of all steps the guess of each rank was accepted: a row adds up to its depth."""
+    """The share of all steps that accepted the guess of each rank; a row adds up to its depth."""
     depths, whole = sorted(counts.offered), counts.steps
     ranks = sorted({rank for _, rank in counts.judged})
     shares: list[list[float | None]] = []
@@ -184,7 +184,7 @@ def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") 
 
 
 def phase_columns(milliseconds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    """Milliseconds of each phase, one column a phase; `other` is what the total has over the named phases."""
+    """Milliseconds of each phase, one column a phase; `other` is the rest of the total."""
     named = PHASES[:-1]
     columns = {phase: [float(ms.get(phase) or 0.0) for ms in milliseconds] for phase in named}
     totals = [float(ms.get("total") or 0.0) for ms in milliseconds]
@@ -195,7 +195,7 @@ def phase_columns(milliseconds: Sequence[dict[str, float]]) -> dict[str, list[fl
 
 
 def means(values: Sequence[float], together: int) -> list[float]:
-    """The mean of each ``together`` values, of what is left over at the end as well."""
+    """The mean of each group of ``together`` values; the last may be smaller."""
     if together == 1:
         return list(values)
     return [fmean(values[first : first + together]) for first in range(0, len(values), together)]

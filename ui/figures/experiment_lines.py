@@ -78,7 +78,7 @@ def by_training(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figu
 
 
 def changes_of_loss(record: ExperimentRecord, dark: bool) -> tuple[str, go.Figure]:
-    """What each row does to the base's held-out loss."""
+    """How each row changes the base's held-out loss."""
     colours = palette(dark)
     rows = [(row.label, row.quality, row.quality_change) for row in record.rows]
     changed = [(label, quality, change) for label, quality, change in rows if quality and change]

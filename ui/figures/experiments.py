@@ -37,7 +37,7 @@ REFERENCES = {"greedy": ("root", "dashdot"), "random sampling": ("proposed", "do
 NODE_TICKS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
-Chart = tuple[str, go.Figure]  # with its heading, which the page shows above it
+Chart = tuple[str, go.Figure]  # heading, which the page shows above, and figure
 Draw = Callable[[ExperimentRecord, bool], list[Chart]]
 
 
@@ -48,7 +48,7 @@ def charts(record: ExperimentRecord, dark: bool = False) -> list[Chart]:
 
 
 def kinds_of_text(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Figure 3: speedup by kind of text, ours and by category the paper's."""
+    """Figure 3: speedup, ours by kind of text, the paper's by category."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN and row.speedup]
     rows.sort(key=lambda row: (row.label == ALL, row.speedup.median if row.speedup else 0.0))
@@ -150,7 +150,7 @@ def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 3: speedup stage by stage beside the paper's, and the tokens per step behind ours."""
+    """Table 3: speedup stage by stage beside the paper's, and our tokens per step."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)
@@ -253,7 +253,7 @@ def _their_bars(labels: list[str], values: list[float], colours: Palette) -> dic
 
 
 def _bars(name: str, labels: list[str], values: list[float], unit: str) -> dict[str, Any]:
-    """What lying bars with their values on them have in common."""
+    """Options of horizontal bars with their values on them."""
     texts = [f"{value:.2f}{unit}" for value in values]
     return {"name": name, "orientation": "h", "x": values, "y": labels, "text": texts, "textangle": 0}
 
@@ -283,7 +283,7 @@ def _ranges(spreads: Sequence[Any], colour: str) -> dict[str, Any]:
 
 
 def _lying(figure: go.Figure, words: str, highest: float, colours: Palette) -> None:
-    """Axes of lying bars, the first on top: their names need no turning on a phone. 1 is plain decoding."""
+    """Axes of horizontal bars, the first on top; names stay level on a phone. 1 is plain decoding."""
     figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number beside the bar
     figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
     figure.update_layout(uniformtext={"minsize": 11, "mode": "show"})

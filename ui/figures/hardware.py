@@ -1,4 +1,4 @@
-"""Charts of the Hardware tab, of formulas and of what was measured live: pure, from plain records."""
+"""Charts of the Hardware tab, from formulas and live measurements: pure functions of plain records."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def roofline_chart(
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
-        # One mark of each kind carries a word, and one mark both where they lie on one another.
+        # One mark of each kind is labelled; where the two coincide, one mark has both labels.
         weights, attention = filled.index(True), filled.index(False)
         named = {weights: "weights", attention: "attention"}
         if 0.8 < products[weights].intensity / products[attention].intensity < 1.25:

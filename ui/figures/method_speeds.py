@@ -29,9 +29,9 @@ PEERS = {  # what transformers does by itself, measured beside the methods
     "hf-lookup": "transformers' prompt lookup",
     "hf-static": "transformers' generate, compiled",
 }
-LINES = 5  # of equal speed, about
-STEPS = (1, 2, 2.5, 5, 10)  # between two lines, times a power of ten
-ROOM = 1.16  # of an axis over its largest value
+LINES = 5  # how many lines of equal speed, about
+STEPS = (1, 2, 2.5, 5, 10)  # from line to line, times a power of ten
+ROOM = 1.16  # length of an axis over its largest value
 WIDE, NARROW = 800, 600  # pixels of the axis across, where a chart has a page's width, or half of it
 HIGH = 330  # pixels of the axis upwards
 
@@ -79,8 +79,8 @@ def tokens_against_time(
 ) -> go.Figure:
     """The picture that explains why more accepted tokens need not be faster.
 
-    ``computed`` says on the picture itself that its times come from formulas. ``width`` are pixels of the
-    axis, about, by which the names find their places.
+    ``computed`` says on the picture itself that its times come from formulas. ``width`` is
+    the axis's length in pixels, about, by which names are placed.
     """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
@@ -160,7 +160,7 @@ def _add_point(
 ) -> None:
     """A method: plain decoding a square, one drafter a disc, two together a diamond.
 
-    Without a place for its name that is left to the pointer.
+    A name without a place shows on hover.
     """
     merged = PLUS in method.name
     own = drafter_palette(method.name.partition(PLUS)[0], dark).accepted

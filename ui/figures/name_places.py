@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 LETTER, LINE_HEIGHT = 6.5, 18  # width and height of a letter
-POINT = 13  # its width and height
+POINT = 13  # width and height of a point
 GAP = 9  # between the middle of a point and the nearer edge of its name
-FARTHER = tuple(range(0, 200, 22))  # by so much the name stands off, in the order in which it is tried
+FARTHER = tuple(range(0, 200, 22))  # extra distances of a name, in the order tried
 LINE_PARTS = 12
 SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
@@ -50,11 +50,11 @@ def name_places(
 ) -> list[NamePlace | None]:
     """A place for each name, the first names first; None where even far from its point there is no room.
 
-    Where only its line would cross another name, it does.
+    A name of which only the line crosses another name is placed.
     ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
     """
     dots = [_Box.around(x, y, POINT, POINT) for x, y in points]
-    taken: list[_Box] = []  # by names and their lines
+    taken: list[_Box] = []  # boxes of placed names and their lines
     found: list[NamePlace | None] = []
     for (x, y), name in zip(points, names, strict=True):
         width = LETTER * len(name)

@@ -31,7 +31,7 @@ NOTHING = "not measured yet: choose it, then press Measure"
 class StepTime:
     """A method's step, and its ``phases`` in the order of PHASES, in ms; no limit where none is known.
 
-    All are medians, so that the phases need not add up to the step to the last digit.
+    All are medians, so the phases need not add up to the step exactly.
     """
 
     name: str
@@ -55,7 +55,7 @@ class SweepPoint:
 
 
 def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
-    """In the order of PHASES; the last is what the step took beside the named ones."""
+    """Milliseconds in the order of PHASES; the last is the rest of the step."""
     named = [phase_ms[phase] for phase in PHASES[:-1]]
     return (*named, max(0.0, step_ms - sum(named)))
 

@@ -128,7 +128,7 @@ def _thinned(points: Sequence[LossPoint]) -> list[LossPoint]:
 def _mean(points: Sequence[LossPoint]) -> LossPoint:
     last = points[-1]
     heads = _by_head([point.heads for point in points])
-    # A group across a change of stage keeps the base's losses that are there.
+    # In a group across two stages not every point has a loss of the base.
     base = [point.base for point in points if point.base is not None]
     return LossPoint(
         last.step,

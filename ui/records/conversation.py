@@ -12,7 +12,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.settings import MAX_PROMPT_CHARACTERS
 
-# Of one conversation; it stays in the server's memory while its page is open.
+# Limits of one conversation, which stays in memory while its page is open.
 MOST_TURNS = 60
 MOST_CHARACTERS = 100_000
 
@@ -46,7 +46,7 @@ class ChatState:
         return [turn for turn in self.turns if turn.read]
 
     def without_oldest(self, count: int) -> ChatState:
-        """The ``count`` oldest turns that are still read are read no longer, but stay to be seen."""
+        """The state whose ``count`` oldest read turns are read no longer, but stay visible."""
         gone = [number for number, turn in enumerate(self.turns) if turn.read][:count]
         turns = (replace(turn, read=turn.read and n not in gone) for n, turn in enumerate(self.turns))
         return replace(self, turns=tuple(turns))

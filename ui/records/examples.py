@@ -42,7 +42,7 @@ def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
 
 
 def example_texts(assets: Path = ASSETS) -> list[str]:
-    """The prompts, one of each kind first: measuring that is cut short has then seen every kind."""
+    """The prompts, one of each kind first, so that a measurement cut short has seen every kind."""
     kinds = [[prompt["text"] for prompt in kind["prompts"]] for kind in example_prompts(assets)]
     return [text for texts in zip_longest(*kinds) for text in texts if text is not None]
 

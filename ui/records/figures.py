@@ -56,12 +56,12 @@ class Figures:
     key: Key = ("", None)
 
     def as_data(self) -> dict[str, Any]:
-        """What is kept of a measurement, as JSON holds it."""
+        """The kept part of a measurement, for JSON."""
         return {"record": as_json(self.record), "at": self.at, "bench": self.bench}
 
     @classmethod
     def from_data(cls, kept: Any, key: Key) -> Figures | None:
-        """The figures of a kept measurement; None for data that is none."""
+        """The figures in kept data; None where it holds none."""
         try:
             record = ExperimentRecord.model_validate(kept["record"])
             return cls(record, str(kept["at"]), dict(kept["bench"]), key=key)
@@ -71,7 +71,7 @@ class Figures:
 
 @dataclass(frozen=True, eq=False)
 class PageFigures:
-    """What one page knows: the stored record, and what was measured by the model that it belongs to."""
+    """The figures that one page knows: the stored record, and measurements by their model."""
 
     stored: Figures | None = None
     measured: Mapping[Key, Figures] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class PageFigures:
 
     @property
     def whole(self) -> Figures | None:
-        """What names all drafters of the stored record: Speed measures a few of them."""
+        """Figures of all drafters of the stored record, of which Speed measures a few."""
         return self.own if self.own is not None and self.is_whole(self.own) else self.stored or self.own
 
     def is_whole(self, figures: Figures) -> bool:
@@ -106,7 +106,7 @@ class PageFigures:
             yield self.stored
 
     def having(self, figures: Figures) -> PageFigures:
-        """With a new measurement in place of the one before it."""
+        """A copy with a new measurement in place of the old one."""
         return replace(self, measured={**self.measured, figures.key: figures})
 
 
@@ -180,7 +180,7 @@ def _known(kind: type[MachineRecord] | type[ModelRecord], values: Mapping[str, A
 
 
 def source_words(figures: Figures) -> Words:
-    """Of the speeds that the tabs show: on which machine and when, and how far they carry."""
+    """Where and when the speeds of the tabs were measured, and how far they apply."""
     record = figures.record
     small = small_words(record.model.base)
     if not figures.at:
@@ -195,7 +195,7 @@ def source_words(figures: Figures) -> Words:
 
 
 def small_words(base: str | None) -> str:
-    """How far the speeds of a model carry; nothing of one that is not the repository's."""
+    """How far the embedded model's speeds apply; empty for any other model."""
     return SMALL_MODEL if base == EMBEDDED else ""
 
 
@@ -209,7 +209,7 @@ def origin_words(record: ExperimentRecord) -> Words:
 
 
 def recorded_words(model: str, dtype: str, processor: str, threads: int, date: str) -> Words:
-    """Of something that was made before, and elsewhere."""
+    """Model, machine and date of something recorded."""
     machine = machine_words(processor, threads)
     return Words("Recorded, not measured here: {0} in {1} on {2}, {3}.", model, dtype, machine, date)
 

@@ -37,7 +37,7 @@ class SecondLane:
     copies: bool | None = None  # whether it also copies from the text
     acceptance: str | None = None
     tree: str | None = None
-    budget: float = 16  # nodes, where `tree` is one of so many
+    budget: float = 16  # nodes of a `tree` by budget
     heads: str | None = None
     temperature: float | None = None
     epsilon: float | None = None
@@ -62,7 +62,7 @@ class SecondLane:
 
 
 def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that mean something to another method: its own default counts where none was chosen."""
+    """The options to hand to another method: without those left at defaults that differ by method."""
     own = {item.name for item in fields(method(settings.method).settings)}
     return {
         name: value
@@ -74,7 +74,7 @@ def _without_defaults(settings: RunSettings, defaults: Mapping[str, Any]) -> dic
 def what_counts(
     settings: RunSettings, config: GenerationConfig, drafts: Mapping[str, Draft]
 ) -> dict[str, str]:
-    """Each setting that changes such a run, in words by its name; what counts for nothing is left out.
+    """Each setting that changes such a run, in words by its name; settings without effect are left out.
 
     ``drafts`` are the weights that its engine has loaded, which may bring settings of their own.
     """

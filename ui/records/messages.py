@@ -5,11 +5,11 @@ To the linked view, by "kind":
   begin  a live run starts, its trace has no steps yet     {"run", "trace"}
   steps  more steps of it, from number "first" on          {"run", "first", "steps", "tokens", …}
   end    the run is over; its steps have all been sent     {"run", "output", "beside"}
-  broken the live run came to no end: why                  {"words"}
+  broken the live run did not finish: why                  {"words"}
   rest   nothing new: the run is complete
   refused  a file that was opened is no trace: why         {"words"}
 Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
-"numbered" holds one of which the server wants to hear that it was drawn (`ui/serving/update_stream.py`).
+"numbered" holds one whose drawing the browser is to confirm (`ui/serving/update_stream.py`).
 Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
 tables.
 
@@ -56,7 +56,7 @@ def message_trace(
 ) -> str:
     """Show a whole trace from the step ``at``, or `TURNING`. `note` is a badge such as "recorded example".
 
-    `settings` are what the page's controls hold for such a run, by name; the page sets them to it.
+    `settings` are values for the page's controls by name; the page sets them.
     `beside` is as in `message_end`.
     """
     shown = {"note": as_data(note), "settings": settings, "beside": beside, "at": at}
@@ -64,7 +64,7 @@ def message_trace(
 
 
 def message_begin(run: str, trace: dict) -> str:
-    """A live run starts: the trace's head, with whatever it holds of steps and output left out."""
+    """A live run starts: the trace without its steps and output."""
     head = {key: value for key, value in trace.items() if key != "output"}
     return _message("begin", run, trace={**head, "steps": []})
 
@@ -77,7 +77,7 @@ def message_steps(run: str, first: int, news: dict) -> str:
 def message_end(run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
     """The run is over: what came of it. A long run's steps are not sent again, which would take seconds.
 
-    ``beside`` is what is known of model and machine and is no part of the run (`assets/web/worth.js`).
+    ``beside`` is what is known of model and machine beyond the run (`assets/web/worth.js`).
     """
     return _message("end", run, output=trace["output"], beside=beside)
 
@@ -94,7 +94,7 @@ def message_refused(words: str) -> str:
 
 
 def message_broken(words: str) -> str:
-    """The live run came to no end of its own; `words` say why. Changes nothing where no run is live."""
+    """The live run did not finish; `words` say why. Changes nothing where no run is live."""
     return _message("broken", uuid.uuid4().hex, words=as_data(words))
 
 

@@ -1,6 +1,6 @@
-"""Settings that come from elsewhere than the page's controls: from a link, a file or a program.
+"""Settings from outside the page's controls: from a link, a file or a program.
 
-A link carries a recorded run, or prompt and settings of one to be made, and a step. It says only what differs
+A link names a recorded run, or prompt and settings of a new one, and a step. It says only what differs
 from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it); links of earlier
 pages hold all settings as JSON and are read too. Settings pass what the controls would let pass: known names,
 values of the right kind and within their range. They name no file and no model, and nothing that a visitor
@@ -38,7 +38,7 @@ _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
 MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
 MOST_STEP_NODES = 1024
 MOST_STEPS = 100_000  # no run of the page has as many
-DAMAGED = "the link is damaged: copy it again from the page it is of"
+DAMAGED = "the link is damaged: copy it again from the page it came from"
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -59,7 +59,7 @@ def outside_kinds() -> dict[str, Any]:
 def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_RUN) -> RunSettings:
     """Settings of a run; what is not given has its default. Raises MedusaError.
 
-    ``most_tokens`` are the new tokens that the page allows for one run.
+    ``most_tokens`` is the page's limit of new tokens for one run.
     """
     defaults, kinds = outside_defaults(), option_defaults()
     for name, value in values.items():
@@ -92,12 +92,12 @@ def _carried(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise MedusaError(DAMAGED) from error
     if not isinstance(values, dict):
-        raise MedusaError("the link carries no settings: copy it again from the page it is of")
+        raise MedusaError("the link carries no settings: copy it again from the page it came from")
     return values
 
 
 def _held(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the controls hold for these values, once they are checked."""
+    """Check the values and return those for the controls."""
     prompt = values.get("prompt")
     if prompt is not None:
         require_prompt(prompt)
@@ -111,7 +111,7 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_prompt(prompt: Any) -> None:
-    """Raises MedusaError for what is no text, or none that the page takes."""
+    """Raises MedusaError for anything but a text that the page takes."""
     _require_kind("prompt", prompt, "")
     check_prompt(prompt)
 
@@ -130,7 +130,7 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
 
 
 def uploaded_trace(text: str) -> dict[str, Any]:
-    """The trace in a file's text, which is kept nowhere.
+    """The trace in a file's text, which is not stored.
 
     Raises MedusaError for one that is too large, broken or no trace.
     """
@@ -162,7 +162,7 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
     """The link whose parts the browser sent as JSON, {"link": {name: text}}. Raises MedusaError."""
     carried = _carried(text)
     parts = carried.get("link")
-    if not isinstance(parts, dict):  # an earlier page has made it
+    if not isinstance(parts, dict):  # from an earlier version
         return Link(settings=_held(carried))
     if not parts or not all(isinstance(value, str) for value in parts.values()):
         raise MedusaError(DAMAGED)

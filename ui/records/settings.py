@@ -1,4 +1,4 @@
-"""What a visitor has chosen, and the way from what the page's controls hold to the engine's settings."""
+"""What a visitor has chosen, and how values of the page's controls become the engine's settings."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from medusa_core.text.prompt_check import check_characters
 from medusa_core.trees.tree import Topology, published_trees
 
 MAX_PROMPT_CHARACTERS = 8000
-MOST_TOP_K = 200  # tokens that the slider of top-k goes to
-MOST_WINDOW = 4096  # tokens that the slider of the penalty's window goes to
+MOST_TOP_K = 200  # largest value of the top-k slider
+MOST_WINDOW = 4096  # tokens, largest value of the penalty window's slider
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
 LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
 BY_BUDGET, DYNAMIC = "node budget", "dynamic"
-BUDGETED = (BY_BUDGET, DYNAMIC)  # trees of as many nodes as a slider says
+BUDGETED = (BY_BUDGET, DYNAMIC)  # trees whose size a slider sets
 MOST_NODES = 64  # limit of a tree by budget, the root included
 COPYING = "lookup"  # the drafter that the tick adds
 COPIES_LABEL = "Also copy from the text"
@@ -41,8 +41,8 @@ class Selection:
     """A model, heads that a visitor trained for it, a tree they made for those.
 
     It lies in a `gr.State`, so it stays on the server, and holds no weights: a model is named by what it
-    is loaded from, `engine` is an id of `Session.add_engine`, `choices` are rank tuples; empty: none of their
-    own.
+    is loaded from, `engine` is an id of `Session.add_engine`, `choices` are rank tuples; both are empty where
+    the visitor has none.
     """
 
     engine: str = ""
@@ -96,7 +96,7 @@ def greedy_settings(method: str, tokens: int, selection: Selection, **others: An
 def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:
     """The engine's settings from the page's. Raises MedusaError for values outside their range.
 
-    ``most`` are the new tokens that the page allows for such a run.
+    ``most`` is the page's limit of new tokens for such a run.
     """
     tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # `ready` makes those two
     if tree == DYNAMIC:
@@ -133,8 +133,8 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     """What the page's controls hold for a run like this one, prompt included.
 
     The node budget stays as it is unless the tree was a dynamic one. A tree that has no name in the menu was
-    chosen for a machine: here that is "auto". What the controls cannot hold, as of a recording that another
-    version of the engine made, is left at its default.
+    chosen for a machine: here that is "auto". A value that no control can hold, as in a recording by
+    another version of the engine, is left at its default.
     """
     config = trace["config"]
     nodes = {tuple(node) for node in config["tree"] or ()}
@@ -157,7 +157,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def _dynamic(name: Any) -> dict[str, Any]:
-    """What menu and slider hold for a dynamic tree; nothing for others, and for one beyond the slider."""
+    """Values of menu and slider for a dynamic tree; empty for others, and for one beyond the slider."""
     with suppress(MedusaError):
         if is_dynamic(name) and (nodes := dynamic_nodes(name)) <= MOST_NODES:
             return {"tree": DYNAMIC, "budget": nodes}
@@ -181,7 +181,7 @@ def own_tree(selection: Selection) -> Topology:
 
 
 def check_prompt(prompt: str) -> None:
-    """Raises MedusaError for a prompt that is empty, too long for the page or not to be read."""
+    """Raises MedusaError for a prompt that is empty, too long for the page or unreadable."""
     if not prompt or not prompt.strip():
         raise MedusaError("The prompt is empty: write a few words, or choose one of the examples.")
     if len(prompt) > MAX_PROMPT_CHARACTERS:
@@ -200,14 +200,14 @@ BUDGET_ENTRIES = [("by node budget", BY_BUDGET), ("dynamic: anew in each step", 
 
 
 def tree_choices(own: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:
-    """(label, name) of each tree, ``own`` behind the first one, which is the default."""
+    """(label, name) of each tree, ``own`` after the first one, which is the default."""
     published = [(f"published: {name}", name) for name in published_trees()]
     auto = ("auto: fastest on this machine", AUTO)
     return [auto, *own, ("the heads’ own", DEFAULT), *BUDGET_ENTRIES, *published]
 
 
 def whole_method(drafter: str, copies: bool) -> str:
-    """The method's name; the tick counts for nothing where a drafter has no weights to be joined."""
+    """The method's name; the tick has no effect on a drafter without weights to join."""
     joined = copies and drafter in drafter_names() and method(drafter).has_weights
     return f"{drafter}{PLUS}{COPYING}" if joined else drafter
 
@@ -220,13 +220,13 @@ def page_methods() -> list[str]:
 
 
 def of_choice(names: Collection[str], copies: bool) -> list[str]:
-    """The methods that the tick leaves of ``names``: one a drafter, itself where its pair is missing."""
+    """Those of ``names`` that fit the tick: one per drafter, the plain one where its pair is missing."""
     wanted = {name: whole_method(name, copies) for name in drafter_names()}
     chosen = {whole if whole in names else name for name, whole in wanted.items()}
     return [name for name in names if name in chosen]
 
 
 def parted_method(name: str) -> dict[str, Any]:
-    """What menu and tick hold for a method, by the names of their controls."""
+    """Values of menu and tick for a method, by the names of their controls."""
     first, *joining = drafters_of(name)
     return {"method": first, "copies": COPYING in joining}

@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 class StopFlag:
-    """Raised by the Stop button of one visitor, seen by that visitor's run between two steps.
+    """A flag that a visitor's Stop button raises and that visitor's run sees between two steps.
 
-    A button has one for as long as its page is open, and each of its runs a flag of its own: lowering the
-    button's for the next run leaves those of the runs before it as they are.
+    A button keeps one flag while its page is open, and each of its runs has its own: lowering the button's
+    flag for the next run leaves the flags of earlier runs as they are.
     """
 
     def __init__(self, stopped: bool = False) -> None:
@@ -45,7 +45,7 @@ class StopFlag:
 
     @contextmanager
     def of_run(self) -> Iterator[StopFlag]:
-        """Within it, the flag of one run, which is raised together with this one or by itself."""
+        """A context with the flag of one run, which is raised with this one or by itself."""
         own = StopFlag()
         self._runs.append(own)
         try:
@@ -57,9 +57,9 @@ class StopFlag:
 
     @contextmanager
     def crossing(self) -> Iterator[None]:
-        """Within it, a copy that is pickled into another process is raised together with this one.
+        """A context in which a copy pickled into another process is raised with this one.
 
-        What both see is a file, in a private folder that goes with the run.
+        Both look for a file in a private folder that is removed with the run.
         """
         with TemporaryDirectory(prefix="medusa-stop-", ignore_cleanup_errors=True) as folder:
             self._file = Path(folder) / "stop"
@@ -71,7 +71,7 @@ class StopFlag:
 
 
 def with_flag_of_run(work: Callable[..., Iterator[T]]) -> Callable[..., Iterator[T]]:
-    """`work(flag, ...)` for a button's flag, each call with the flag of its own run."""
+    """`work(flag, ...)` called with a button's flag and given a flag of its own run."""
 
     @wraps(work)
     def run(flag: StopFlag, *values: Any) -> Iterator[T]:
@@ -85,7 +85,7 @@ def with_flag_of_run(work: Callable[..., Iterator[T]]) -> Callable[..., Iterator
 class Update:
     """One change of the page. None leaves that part as it is.
 
-    `trace` comes once, with a finished run; `run_record` at the begin of a run of the linked view, whose
+    `trace` comes once, with a finished run; `run_record` at the start of a run in the linked view, whose
     steps are added to it, and at its end.
     """
 
@@ -101,7 +101,7 @@ class Update:
         return type(self) is type(later) and not self.problem and not later.problem
 
     def after(self, earlier: Sequence[Update]) -> Update:
-        """One change for all of them: of each part the newest value, and the messages in their order."""
+        """All of them as one change: the newest value of each part, and the messages in order."""
         return replace(
             self,
             message=several([*(update.message for update in earlier), self.message]),

@@ -32,7 +32,7 @@ class Words(str):
 
 
 def amount(number: int, noun: str, many: str = "") -> Words:
-    """The number with its noun, or ``many`` of it; translations know the plural alone."""
+    """The number with its noun, whose plural is ``many``; translations know only plurals."""
     words = Words(f"{{0}} {many or noun + 's'}", number)
     return words if number != 1 else _English(f"1 {noun}", words)
 
@@ -55,12 +55,12 @@ def joined(separator: str, parts: Sequence[str]) -> Words:
 
 
 def sentences(*parts: str) -> Words:
-    """Texts one behind the other, without those that are empty."""
+    """The texts that are not empty, one after another."""
     return joined(" ", [part for part in parts if part])
 
 
 def as_data(words: Any) -> Any:
-    """What `tell` of assets/web/language.js says: a string or number, or text, values and English."""
+    """What `tell` of assets/web/language.js takes: a string or number, or text, values and English."""
     if not isinstance(words, Words):
         return words
     return {"english": str(words), "text": words.template, "values": [as_data(each) for each in words.values]}

@@ -82,7 +82,7 @@ class ChatRequest(ViewRequest):
         heard = [Message(turn.role, turn.text) for turn in state.read]
         cache = engines.conversations.get(engine, state.id)
         conversation = Conversation(engine, state.system.strip(), heard, cache)
-        # Behind the end of its turn the model would write the visitor's next message.
+        # After the end of its turn the model would write the visitor's next message.
         reply = conversation.reply(self.text, config.changed(ignore_eos=False))
         question = Turn("user", (TextSpan(reply.messages[-1].content),))
         state = state.without_oldest(reply.dropped).with_turns(question)

@@ -68,7 +68,7 @@ class CompareRequest(SettingsRequest):
     second: SecondLane = field(default_factory=SecondLane)
 
     def most_tokens(self) -> float:
-        """Of all lanes together. Raises MedusaError for a prompt or settings beyond the page's limits."""
+        """All lanes' tokens. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
         check_repetitions(self.repetitions)
         configs = [make_config(settings) for settings in self._wished()]
@@ -86,7 +86,7 @@ class CompareRequest(SettingsRequest):
         for settings in reversed(wished):
             made.insert(0, (yield from _noted(ready(engines, settings), badges)))
         badges += [words for used, config in reversed(made) if (words := _auto_tree(used, config))]
-        yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # of each lane what is to be known
+        yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # what to know of each lane
         counts = [
             what_counts(settings, config, used.drafts)
             for settings, (used, config) in zip(wished, made, strict=True)
@@ -103,7 +103,7 @@ class CompareRequest(SettingsRequest):
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
 
     def _wants_step_times(self, engines: Engines, wished: Sequence[RunSettings]) -> bool:
-        """Whether a lane takes the tree that is fastest here, and which one that is can be found now."""
+        """Whether a lane takes the fastest tree here and it can be found now."""
         from medusa_core.evaluation.step_times import asks_for_auto_tree  # noqa: PLC0415 - imports torch
 
         shipped = [make_config(settings) for settings in wished if settings.heads != YOURS]
@@ -119,7 +119,7 @@ class CompareRequest(SettingsRequest):
 
 
 def _auto_tree(engine: Engine, config: GenerationConfig) -> Words | str:
-    """What the tree "auto" came to in a lane; nothing for other trees."""
+    """What the tree "auto" became in a lane; empty for other trees."""
     from medusa_core.evaluation.step_times import auto_tree  # noqa: PLC0415 - imports torch
 
     tree = auto_tree(engine, config)
@@ -231,7 +231,7 @@ class Comparison:
     def _logit_gap(self, medians: list[Trace], index: int) -> float | None:
         """How far apart the two tokens' logits were where the texts part, in plain decoding's own numbers.
 
-        None where plain decoding had left the lanes' common text before.
+        None where plain decoding had already left the lanes' common text.
         """
         texts = [trace["output"]["token_ids"] for trace in medians]
         plain, base = self._baseline(), texts[self._baseline()]

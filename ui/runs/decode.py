@@ -1,4 +1,4 @@
-"""Runs by the page's settings, and the one of Watch: the engine's steps as messages of the linked view."""
+"""Runs by the page's settings, and Watch's run: the engine's steps as messages of the linked view."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
 
-TOGETHER_SECONDS = 0.1  # of steps in one message: the page draws a run that goes on hardly more often
+TOGETHER_SECONDS = 0.1  # of steps in one message: the page hardly draws a live run more often
 FASTER = "The tree “auto”, here of {0} nodes, makes most tokens per second: choose it in the settings."
 UNTIMED = (
     "“auto” was the tree shipped with the heads: which one is fastest here is not known yet, since the "
     "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
     "app again, or compare in Side by side."
 )
-SLOWED = 0.2  # the share of a run's time from which on its status says that showing the steps took it
+SLOWED = 0.2  # share of a run's time: from here on its status names the time that showing steps took
 
 
 class SettingsRequest(Request):
@@ -59,15 +59,15 @@ class SettingsRequest(Request):
 def ready(
     engines: Engines, settings: RunSettings
 ) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
-    """What the visitor should know while the model loads is yielded. Raises MedusaError."""
-    config = make_config(settings, LONGEST_RUN)  # whether so many are allowed was asked before the run
+    """Engine and settings of a run; yields words while the model loads. Raises MedusaError."""
+    config = make_config(settings, LONGEST_RUN)  # the page's limit was checked before the run
     engine = yield from engines.ready(settings.selection, settings.heads)
     if config.method not in engine.methods():
         title = method(config.method).title
         yield Update(
             badge=Words("{0}: this model has no weights for it, so plain decoding, one token a step.", title)
         )
-        # Plain decoding, which accepts nothing, so that the rule does not count.
+        # Plain decoding accepts nothing, so the rule has no effect.
         return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
     if MEDUSA not in drafters_of(config.method):
         return engine, config
@@ -87,7 +87,7 @@ class ViewRequest(SettingsRequest):
         return self.settings.max_new_tokens
 
     def broken_off(self, update: Update) -> Update:
-        """The view ends with the last words; a trace without steps takes an earlier run's charts away."""
+        """The update with an end for the view; a trace without steps clears an earlier run's charts."""
         return replace(update, message=message_broken(update.status or ""), trace={"steps": []})
 
 
@@ -104,7 +104,7 @@ class DecodeRequest(ViewRequest):
         return make_config(self.settings, LONGEST_RUN).max_new_tokens
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
-        """A begin, a step each and an end message; the last update has the trace."""
+        """Messages: begin, each step, end; the last update has the trace."""
         engine, config = yield from ready(engines, self.settings)
         ids = engine.encode(self.prompt)
         yield from shown_steps(engine, ids, config, flag, engine.stream(ids, config))
@@ -120,7 +120,7 @@ def shown_steps(
 ) -> Generator[Update, None, None]:
     """The ``steps`` of a run after ``ids`` as updates, the trace in the last one.
 
-    ``listener`` is called with each step; those of a moment go out together.
+    ``listener`` is called with each step; steps of one moment go out together.
     """
     from medusa_core.trace.builder import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
@@ -156,7 +156,7 @@ def shown_steps(
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     """What speedup depends on beside the run.
 
-    Steps that a page draws meanwhile take several times as long, so that they say nothing about speedup.
+    Steps that a page draws meanwhile take several times as long, so they tell nothing about speedup.
     """
     from medusa_core.evaluation import step_times  # noqa: PLC0415 - imports torch
 

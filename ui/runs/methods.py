@@ -54,7 +54,7 @@ class MethodsRequest(Request):
     penalty_window: float = GenerationConfig.penalty_window
 
     def most_tokens(self) -> float:
-        """Of all methods together. Raises MedusaError for a prompt or settings beyond the page's limits."""
+        """All methods' tokens. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
         check_repetitions(self.repetitions)
         config = make_config(self._settings(PLAIN_METHOD))
@@ -99,7 +99,7 @@ class MethodsRequest(Request):
                 record = bench_record(engine, turn.logs, list(configs), plain)
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
         if limit.stopped:
-            kept = Words("Stopped: what is shown is of the rounds that were complete.")
+            kept = Words("Stopped: only the complete rounds are shown.")
             none = Words("Stopped before each method had its turn: nothing is shown rather than half of it.")
             yield Update(status=kept if some else none)
 

@@ -70,7 +70,7 @@ class Session:
     def methods_without_weights(self, selection: Selection) -> frozenset[str]:
         """Methods that neither the visitor's model nor heads of their own bring weights for.
 
-        Empty while the model would have to be loaded: nobody knows.
+        Empty while the model is not loaded, since nobody knows.
         """
         engine = self.models.at_hand(selection)
         if engine is None:
@@ -91,7 +91,7 @@ class Session:
         return self._runner.call(self._engines.trained.get, selection.engine).engine
 
     def load(self) -> str:
-        """Load the engine, if that has not happened yet, and say what it is; an error is said as well."""
+        """Load the engine, if that has not happened yet; returns what it is, or the error, in words."""
         return self._badge_after(self.load_own)
 
     def load_own(self) -> None:
@@ -106,7 +106,7 @@ class Session:
             self._measuring.start()
 
     def _measure_step_times(self) -> None:
-        """What the tree "auto" needs, between two runs; a browser that draws the page makes it fail."""
+        """Time steps for the tree "auto" between two runs; fails while a browser draws the page."""
         for pause in MEASURING_PAUSES:
             time.sleep(pause)
             if self._runner.call_between(self.models.measure):
@@ -141,7 +141,7 @@ class Session:
         return self.run(EngineWork(work, selection or Selection(), share), flag or StopFlag())
 
     def chat_notice(self, selection: Selection) -> str:
-        """What a visitor should know before chatting with their model; nothing while it is put away."""
+        """What a visitor should know before chatting with their model; empty while it is not loaded."""
 
         def look() -> str:
             there = selection.model is not None or self._runner.borrows

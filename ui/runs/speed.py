@@ -42,7 +42,7 @@ FINDING_LIMITS = Words("Measuring bandwidth and peak of this machine…")
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured at most, and the seconds it should take about, also of a slow model."""
+    """The most that is measured, and about how many seconds it should take, even of a slow model."""
 
     prompts: int
     tokens: int
@@ -88,7 +88,7 @@ class SpeedRequest(Request):
     selection: Selection = field(default_factory=Selection)
 
     def most_tokens(self) -> float:
-        """Of all runs together. Raises MedusaError for what the page does not measure."""
+        """All runs' tokens. Raises MedusaError for what the page does not measure."""
         if self.part not in PARTS:
             raise MedusaError(f"{self.part!r} is nothing to measure: choose one of {', '.join(PARTS)}")
         make_config(self._settings())
@@ -196,9 +196,9 @@ def _sweep(
 
 
 def _rounds(turns: Iterable[Turn | SweepTurn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
-    """What to say on the way, and whether a round has just been completed but the last.
+    """Words for the status, and whether a round other than the last is just complete.
 
-    It is said between two runs and seldom, so that it does not disturb them.
+    They come between two runs, and seldom, so as not to disturb them.
     """
     begun = noted = perf_counter()
     for turn in turns:

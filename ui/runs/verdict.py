@@ -44,7 +44,7 @@ def first_difference(first: Sequence[int], second: Sequence[int]) -> int | None:
 
 
 def token_text(trace: Trace, index: int) -> str:
-    """The text of an emitted token; empty behind the end."""
+    """The text of an emitted token; empty after the end."""
     for step in trace["steps"]:
         if index < len(step["emitted"]):
             wanted = step["path"][index]
@@ -56,7 +56,7 @@ def token_text(trace: Trace, index: int) -> str:
 def equality_verdict(
     first: Trace, second: Trace, *, same_weights: bool = True, exact: bool = False
 ) -> dict[str, Any]:
-    """The verdict on two runs of the same prompt and seed; the caller fills the gap of the logits."""
+    """The verdict on two runs of the same prompt and seed; the caller fills in the logit gap."""
     index = first_difference(first["output"]["token_ids"], second["output"]["token_ids"])
     kind, sentence = expectation(first, second, same_weights=same_weights, exact=exact)
     return {

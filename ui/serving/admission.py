@@ -47,7 +47,7 @@ _FULL = (
 
 @dataclass(frozen=True)
 class QueuedRequest:
-    """One event that wants to be done, or is: whose it is, and whether it takes long."""
+    """One event that waits or is being done: whose it is, and whether it takes long."""
 
     page: str  # gradio's session hash: one open page
     address: str
@@ -63,7 +63,7 @@ class Rate:
         self._times: OrderedDict[str, deque[float]] = OrderedDict()  # the address that came last at the end
 
     def take(self, address: str) -> bool:
-        """Whether it may once more, which counts then."""
+        """Whether it may do so now; a yes counts."""
         now = time.monotonic()
         while self._times and next(iter(self._times.values()))[-1] <= now - MINUTE:
             self._times.popitem(last=False)
@@ -179,7 +179,7 @@ def _is_public(address: str) -> bool:
 def limit_connections(
     server: uvicorn.Server, *, proxied: bool, header_seconds: float = HEADER_SECONDS
 ) -> None:
-    """Limits for all connections that come from now on; those that ask for nothing are ended.
+    """Limit all connections from now on, and close those that ask for nothing.
 
     uvicorn waits for the header of a request for ever, and gradio passes it no limits: they are set on the
     server once it runs. The body of a request has its limits in `request_body`.

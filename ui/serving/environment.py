@@ -1,4 +1,4 @@
-"""Check the environment variables that gradio reads, before it is imported: it reads some while it is.
+"""Check the environment variables that gradio reads, some of them already when it is imported.
 
 gradio answers a wrong one with a traceback, or with a page that hands out more than it should.
 """

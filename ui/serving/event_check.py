@@ -21,7 +21,7 @@ from starlette.datastructures import Headers
 
 from ui.serving.request_body import RELOAD, RequestRefusedError, read_json
 
-MOST_DEPTH = 32  # of lists within lists; what the page sends has five
+MOST_DEPTH = 32  # of nested lists; the page sends five at most
 LARGEST_NUMBER = 2**63
 MOST_DIGITS = 24  # digits of a refused number in its message
 _PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -40,7 +40,7 @@ class Event:
 
     @property
     def brings_file(self) -> bool:
-        """Whether a visitor opens a file by it, whose text it may carry."""
+        """Whether it opens a visitor's file, whose text it may carry."""
         return any(name == "upload" for _, name in self.function.targets)
 
 
@@ -62,7 +62,7 @@ class EventCheck:
             _refuse("The request names no open page")
         function = self._function(content.get("fn_index"), queued)
         trigger = content.get("trigger_id")
-        blocks = {*self._page.blocks, self._page._id}  # the page itself, as it opens
+        blocks = {*self._page.blocks, self._page._id}  # the page itself triggers its load events
         if trigger is not None and not (type(trigger) is int and trigger in blocks):
             _refuse("The request names a control that this page does not have")
         event = {
@@ -106,7 +106,7 @@ class EventCheck:
 
 
 def _require_within_limits(block: Any, value: Any) -> None:
-    """A number that its field does not take is refused with those limits."""
+    """Refuse a number outside the limits of its field, and name them."""
     if not isinstance(block, gr.Number | gr.Slider) or type(value) not in (int, float):
         return
     low, high = block.minimum, block.maximum
@@ -167,7 +167,7 @@ def _is_upload(path: str) -> bool:
 
 
 def _can_be(block: Any, value: Any) -> bool:
-    """Whether a component can have this value; one that no rule is known for can have any."""
+    """Whether a component can have this value; one without a known rule can have any."""
     if isinstance(block, gr.File | gr.UploadButton):
         files = value if isinstance(value, list) and block.file_count != "single" else [value]
         return value is None or all(isinstance(file, dict) and file.get("meta") == _FILE for file in files)

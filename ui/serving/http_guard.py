@@ -131,7 +131,7 @@ class HttpGuard:
         try:
             await self._app(scope, receive, send)
         except (KeyError, RuntimeError):
-            # Another reader of the same messages had the last: gradio has said so, and raises it as well.
+            # Another reader has taken the last of these messages: gradio has said so, and raises as well.
             if not self._is_unknown(scope):
                 raise
             await send({"type": "http.response.body", "body": b""})
@@ -162,7 +162,7 @@ class HttpGuard:
         await self._app(scope, replayed(body, receive), send)
 
     async def _in_turn(self, address: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """One at a time until its answer is there; several threads would keep the others from the loop."""
+        """Answer one such request at a time: several threads would hold up the event loop."""
         if not self._whole.take(address):
             raise RequestRefusedError(429, TOO_MUCH)
         async with AsyncExitStack() as turn:
@@ -202,7 +202,7 @@ class HttpGuard:
 
 
 async def _answer(refused: RequestRefusedError, scope: Scope, stream: RequestStream, send: Send) -> None:
-    """The page shows the words of "detail" as a notice."""
+    """Answer a refusal; the page shows "detail" as a notice."""
     if not stream.ended:  # a read would wait for ever after the stream's end
         await drain(Headers(scope=scope), stream)
     # Whatever has not been read of the body must not be taken for the next request.

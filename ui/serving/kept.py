@@ -58,7 +58,7 @@ class KeptRuns:
     def keep(self, slot: RunSlot, record: RunRecord, key: str = "") -> None:
         """Keep a page's run in place of its last one, at the cost of pages that were not used for longest.
 
-        ``key`` is by what the page's browser may ask for its steps.
+        The page's browser may ask for its steps by ``key``.
         """
         with self._lock:
             self._forget_closed_pages()
@@ -71,7 +71,7 @@ class KeptRuns:
             self._make_room()
 
     def grown(self, slot: RunSlot) -> None:
-        """A page's run has more steps: bring all runs within the bytes again."""
+        """Trim the kept runs to their limit after a page's run has grown."""
         with self._lock:
             self._forget_closed_pages()
             if ref(slot) in self._runs:
@@ -86,9 +86,9 @@ class KeptRuns:
             self._forget(ref(slot))
 
     def trace(self, slot: RunSlot) -> dict[str, Any] | None:
-        """The page's run, None where it has none; one that came to no end has no steps.
+        """The page's run, None where it has none; an unfinished one has no steps.
 
-        Without what the model says after each node. Raises MedusaError when others needed its memory.
+        It lacks the model's answers after each node. Raises MedusaError when others needed its memory.
         """
         record = self._used(slot)
         if record is None and slot.filled:
@@ -168,7 +168,7 @@ class KeptFigures:
         return chosen if found is None else chosen.having(found)
 
     def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
-        """With a new measurement, which is kept where the page is its owner's alone."""
+        """The page with a new measurement, which is kept unless the page is public."""
         if found is None or not found.at or found is page.measured.get(found.key):
             return page  # nothing was measured
         file = self._file_key(found.key)
@@ -177,14 +177,14 @@ class KeptFigures:
         return page.having(found)
 
     def forget(self, page: PageFigures) -> PageFigures:
-        """Without the measurement of the chosen model, here and in later starts."""
+        """The page without the chosen model's measurement, also in later starts."""
         file = self._file_key(page.key)
         if file is not None:
             tuning.forget(file)
         return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
 
     def _file_key(self, key: Key) -> dict[str, Any] | None:
-        """What a kept measurement holds for; None where nothing is kept, as with heads made on the page."""
+        """What a kept measurement is of; None where nothing is kept, as with heads made on the page."""
         engine, model = key
         if engine or not self._keeps or not tuning.may_measure():
             return None

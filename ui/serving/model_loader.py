@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from medusa_core.loading.memory import MemoryEstimate
 
 MOST_MODELS = 3
-POLL_SECONDS = 0.2  # between two words; a raised flag and a closed page are noticed as often
+POLL_SECONDS = 0.2  # between two messages; a raised flag and a closed page are noticed as often
 WAITING = "Waiting: another model is being loaded…"
 STARTING = "Starting…"
 T = TypeVar("T")
@@ -33,7 +33,7 @@ Say = Callable[[str], None]  # raises _GivenUp once the load was cancelled
 
 @dataclass(frozen=True)
 class Loading(Update):
-    """Where a load is."""
+    """A load's progress."""
 
 
 class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was cancelled
@@ -85,7 +85,7 @@ class ModelCache:
             return oldest is not None and self._models.pop(oldest) is not None
 
     def droppable_bytes(self) -> int:
-        """What dropping every model that can go would give back."""
+        """Bytes that dropping every droppable model would free."""
         with self._lock:
             return sum(_bytes_of(self._models[source]) for source in self._models if not self._users[source])
 
@@ -156,17 +156,17 @@ class ModelLoader:
         say("Looking for room…")
         self._make_room(source)
         engine = load_engine(source, lambda stage: say(words_of(stage)))
-        say("Loaded.")  # given up in the last moment, it must not push another model out of the cache
+        say("Loaded.")  # a load just given up must not push another model out of the cache
         self._cache.add(source, engine)
         return engine
 
     def _make_room(self, source: LoadConfig) -> None:
-        """Drop models until this one fits, if that can be; that it does not is for the load to say."""
+        """Drop models until this one fits, if possible; if not, the load says so."""
         from medusa_core.loading.memory import estimate_memory  # noqa: PLC0415 - pulls in transformers
 
         try:
             needed = estimate_memory(source)
-        except MedusaError:  # the load meets the same and says it, or goes well all the same
+        except MedusaError:  # the load reports the same, or works all the same
             return
         if needed.total > needed.free + needed.spare + self._cache.droppable_bytes():
             return

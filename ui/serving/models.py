@@ -1,6 +1,6 @@
 """The models of the page: the app's own, those that visitors may choose, and the one that each has chosen.
 
-All that a visitor names passes the owner's policy here, and device and trust are the owner's in any case.
+All that a visitor names passes the owner's policy here, and device and trust are always the owner's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ui.serving.policy import AllowedModel, Policy
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-BUSY_SECONDS = 60  # after a try for step times that failed nobody waits for another
+BUSY_SECONDS = 60  # after a failed try for step times no run waits for another
 
 log = logging.getLogger(__name__)
 
@@ -94,13 +94,13 @@ class Models:
         return not self._lacks_step_times
 
     def measure_now(self) -> None:
-        """As ``measure``, twice where need be, and then not soon again: for who compares speeds."""
+        """As ``measure``, twice if needed, and then not soon again: for comparing speeds."""
         if not self.measure():
             self.measure()
         self._tried_at = time.monotonic()
 
     def wants_step_times(self, selection: Selection) -> bool:
-        """Whether they would choose a tree for this model, can be had here, and were not just tried for."""
+        """Whether step times are missing, can be measured here and were not just tried for."""
         own = selection.model is None and not self._elsewhere
         return own and self._lacks_step_times and time.monotonic() > self._tried_at + BUSY_SECONDS
 
@@ -128,7 +128,7 @@ class Models:
     def in_dtype(self, selection: Selection, dtype: str) -> Engine:
         """The visitor's model once more, in another dtype, for as long as the caller keeps it.
 
-        Raises MedusaError as loading does, and where the owner decides what the weights are held as.
+        Raises MedusaError as loading does, and where the owner decides on the dtype.
         """
         if not self._policy.free_choice:
             raise MedusaError(
@@ -153,12 +153,12 @@ class Models:
         """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
         wish = replace(wish, model=wish.model.strip(), heads=wish.heads.strip())
         own = self.own_config
-        # Where others can reach the page, the owner also decides what the weights are held as.
+        # Where others can reach the page, the owner also decides on the dtype.
         held = wish if self._policy.free_choice else own
         source = replace(own, dtype=held.dtype, quantize=held.quantize, capture=held.capture)
         source = replace(source, model=wish.model, heads=wish.heads)
         if source.model != own.model:
-            source = replace(source, context=0)  # the longer one was asked for the app's own model
+            source = replace(source, context=0)  # a longer one was asked for the app's own model alone
         if source == own:
             return None
         self._require(source)
@@ -184,7 +184,7 @@ class Models:
         words = [Words("Now using {0}.", name_of(source or self.own_config))]
         words += [Words("Note: {0}.", note) for note in notes]
         if selection.engine or selection.choices:
-            words.append(Words("What you made for the model before it, heads or a tree, is put away."))
+            words.append(Words("What you made for the previous model, heads or a tree, is put away."))
         yield ModelUpdate(status=sentences(*words), selection=selection.with_model(source))
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
@@ -203,7 +203,7 @@ def _with_step_times(engine: Engine) -> Engine:
 
 
 def name_of(source: LoadConfig) -> str:
-    """What to call it before it is loaded."""
+    """A model's name before it is loaded."""
     name = source.model or ("" if source.heads == NO_HEADS else source.heads)
     return folder_title(Path(name)) if name else "embedded model"
 
@@ -223,7 +223,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
 
 
 def in_page(words: str) -> str:
-    """Flags of the command line as the fields of the page that are called the same."""
+    """The words with flags replaced by the page's fields of the same name."""
     return re.sub(r"--(model|heads|dtype|quantize)\b", r"“\1”", words)
 
 

@@ -1,4 +1,4 @@
-"""gradio's Blocks with what this page needs of its server: the channel, and no memory of what is over.
+"""gradio's Blocks with what this page needs of its server: the channel, and no memory of finished events.
 
 The one place that reaches into gradio's own records of its visitors.
 """
@@ -85,7 +85,7 @@ class PageStates(StateHolder):
         if full or len(idle) >= IDLE_PAGES_OF_AN_ADDRESS:
             self._drop((idle or self._idle(self.session_data))[0])
         self._addresses[page] = address
-        self[page]  # takes the place
+        self[page]  # adds its state
 
     def __getitem__(self, session_id: str) -> SessionState:
         if session_id not in self.session_data:
@@ -104,7 +104,7 @@ class PageStates(StateHolder):
     def open(self, page: str) -> Iterator[None]:
         """Keep the page as long as this lasts."""
         self._heartbeats[page] += 1
-        if page in self.session_data:  # it has come back: else gradio would put its state away in an hour
+        if page in self.session_data:  # it has come back: else gradio would drop its state in an hour
             self.session_data[page].is_closed = False
         try:
             yield
@@ -194,9 +194,9 @@ class Page(gr.Blocks):
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
         """Hand gradio only the outputs that an event changes.
 
-        It makes a component anew for each, also for a skipped one, which takes milliseconds of every message.
-        A changed one it files under a new number, and with the next value under that one as well, with its
-        script and its value, for as long as the visitor's page is open.
+        It makes a component anew for each output, even a skipped one, which costs milliseconds per message.
+        It files a changed one, with script and value, under a new number at each value, for as long as the
+        visitor's page is open.
         """
         several = isinstance(predictions, (list, tuple)) and len(predictions) == len(block_fn.outputs) > 1
         changed = [place for place, value in enumerate(predictions) if value != SKIP] if several else []

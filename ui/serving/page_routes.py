@@ -1,7 +1,7 @@
 """What a page's browser asks beside gradio: Stop, which messages it has drawn, its run, an empty replay file.
 
 Requests of a few bytes that are answered on the server's event loop: they wait neither in gradio's queue nor
-for one of its threads, and in the browser for nothing that a run has sent. A run is named by the key that its
+for one of its threads, nor in the browser for what a run has sent. A run is named by the key that its
 browser was sent with each of its messages; whoever does not know it is answered as for a run that is gone.
 """
 
@@ -42,12 +42,12 @@ class PageChannel:
         self._noting = threading.Lock()  # pages come and go on several threads
 
     def belongs(self, flag: StopFlag, page: str) -> None:
-        """Note which of gradio's sessions a flag is of, for the time when that page has gone."""
+        """Note the gradio session of a flag, which `page_left` raises when that page has gone."""
         with self._noting:
             self._pages[flag] = page
 
     def page_left(self, page: str) -> None:
-        """Raise its flags. gradio notices a page that goes, but not just before its run begins to stream."""
+        """Raise its flags. gradio misses a page that goes just before its run begins to stream."""
         with self._noting:
             flags = list(self._pages.items())
         for flag, owner in flags:
@@ -65,7 +65,7 @@ class PageChannel:
 
     @contextmanager
     def acks(self) -> Iterator[Acks]:
-        """For one run: what its page confirms."""
+        """The confirmations of one run's page."""
         acks = Acks()
         self._runs[acks.key] = acks
         try:

@@ -92,7 +92,7 @@ class Exposure:
 
     @property
     def proxied(self) -> bool:
-        """Whether requests come through a proxy that says for whom: of a Space, a link, the owner."""
+        """Whether requests come through a proxy that names the visitor: a Space's, link's or owner's."""
         return self.hosted or self.share
 
 

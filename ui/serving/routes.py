@@ -57,7 +57,7 @@ def check_route(scope: Mapping[str, Any], *, mcp: bool = False) -> str:
     service = path.rstrip("/") or "/"
     if service in _POSTED:
         allowed: tuple[str, ...] = ("POST", "OPTIONS")
-    elif mcp and service in MCP:  # it asks for an event by the way above, so that all limits hold for it
+    elif mcp and service in MCP:  # its events come by the services above, so all limits hold
         allowed = ("GET", "POST", "DELETE", "OPTIONS")
     elif service in _READ or _READ_BELOW.fullmatch(path):
         allowed = ("GET", "HEAD", "OPTIONS")
@@ -82,7 +82,7 @@ def _route_path(scope: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Names:
-    """Under which names a page answers: any where others can reach it, else only those of this machine.
+    """The host names a page answers to: any where others can reach it, else only this machine's.
 
     A site that a visitor of a private page has open elsewhere may give its own name this machine's address
     (DNS rebinding), or send requests across sites; both would let it use the page in the visitor's name.
@@ -121,7 +121,7 @@ class Names:
 
 
 def _require_host(header: str, value: str) -> None:
-    """gradio builds addresses of these, and fails with a traceback over what is no host."""
+    """Refuse what is no host: gradio builds addresses from it and fails with a traceback."""
     for part in value.split(","):
         name = part.strip()
         if header == "x-gradio-server":

@@ -34,7 +34,7 @@ class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
     selection: Selection  # the visitor's model, heads and tree
-    share: TimeShare | None = None  # how a run that gives way to others gets on; else it keeps the engine
+    share: TimeShare | None = None  # of a run that gives way to others; None: it keeps the engine
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
@@ -48,11 +48,11 @@ class Request(ABC):
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """The work, on the thread and in the process that computes. Raises MedusaError.
 
-        Each item is a place to give way at; None is nothing but that.
+        The run may give way at each item; None is no update, only that.
         """
 
     def broken_off(self, update: Update) -> Update | None:
-        """The last update of a run that began to be shown and has said nothing of its end; None: as it is."""
+        """The last update of a shown run that sent no end of its own; None: the given one as it is."""
         return None
 
 
@@ -220,7 +220,7 @@ class TimeLimit:
         self.words = ""  # message for the end of the run
 
     def over(self, update: Any) -> bool:
-        """Whether the run is to be closed behind this update, since it does not end by itself."""
+        """Whether to close the run after this update, since it does not end by itself."""
         if self._loading:
             self._started = self._clock()
         self._loading = isinstance(update, Loading)

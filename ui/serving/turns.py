@@ -27,7 +27,7 @@ class Place:
             return self._changed.wait_for(lambda: self._line[0] is self, seconds)
 
     def move_back(self) -> int:
-        """Hand the turn to those who wait and stand behind them; returns how many they are."""
+        """Go to the end of the line, letting those who wait go first; returns how many they are."""
         with self._changed:
             if ahead := len(self._line) - 1:
                 self._line.remove(self)

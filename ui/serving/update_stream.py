@@ -2,7 +2,7 @@
 
 A run of the linked view is computed ahead of its page. Whatever it has said meanwhile goes out together,
 while no more than a few messages are under way that the browser has not drawn: a browser with a long line of
-messages hears a click only behind them. Other runs compute an item when it is asked for, so that nothing is
+messages hears a click only after them. Other runs compute an item when it is asked for, so that nothing is
 sent while the next one is being timed.
 """
 
@@ -64,7 +64,7 @@ class UpdateStream(Iterator[Any]):
         self._changed = threading.Condition() if acks is None else acks.changed
         self._updates: list[Any] = []
         self._compute_next: Callable[[], Any] | None = None
-        self._asked = False  # for the next item, before it could be computed
+        self._asked = False  # the next item is wanted and not to be computed yet
         self._ended = False
         self.left = False  # the page has gone, so that the run is to end
         self._error: BaseException | None = None

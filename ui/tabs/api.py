@@ -1,7 +1,7 @@
 """Named endpoints for programs: gradio_client, other languages, and tools of an MCP client.
 
-They are runs as the page's own, in the same queue, on the model that the app was started with. What they are
-given passes the checks of the page's controls; nobody names a file or a model here.
+They run like the page's own runs, in the same queue, on the model that the app was started with. Their inputs
+pass the checks of the page's controls and name no file and no model.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _endpoint(
     description: str,
     extra: dict[str, Any] | None = None,
 ) -> None:
-    """`act(prompt, settings, page, *extra)` under a name, its parameters being the settings of a run."""
+    """Publish `act(prompt, settings, page, *extra)`, with a run's settings as its parameters."""
     defaults, extra = outside_defaults(), extra or {}
 
     def call(prompt: Any, *values: Any) -> Answer:
@@ -121,7 +121,7 @@ def _with_weights(session: Session, settings: RunSettings) -> RunSettings:
 def _finished(session: Session, request: Request, page: str, kind: type[Ended]) -> Ended:
     """The update that ends a run. Raises MedusaError with what the page would be told of another end."""
     flag, ended, words = StopFlag(), None, ""
-    session.channel.belongs(flag, page)  # a client that goes takes its run along
+    session.channel.belongs(flag, page)  # a client that leaves ends its run
     with closing(session.run(request, flag)) as updates:
         for update in updates:
             words = update.status or words

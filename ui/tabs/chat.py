@@ -34,7 +34,7 @@ class ChatPanel:
     """The chat's parts, and where a visitor's conversation lies."""
 
     bar: RunBar
-    sent: gr.Textbox  # never to be seen: the message that is being answered
+    sent: gr.Textbox  # hidden: the message that is being answered
     system: gr.Textbox
     transcript: Transcript
     notice: TextLine
@@ -127,7 +127,7 @@ def _replies(
         for update in updates:
             status, badge = shown(update)
             words = sent = gr.skip()
-            # A conversation that was put away meanwhile gets no more words; its run ends in the view.
+            # A conversation that was replaced meanwhile gets no more words; its run ends in the view.
             here = holder.state is state
             if isinstance(update, ChatUpdate) and here:
                 words, answered = update.transcript, update.state is not None

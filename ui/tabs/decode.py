@@ -118,7 +118,7 @@ def build(
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:
-    """A tree that was just made in another tab is named beside Run and Send: its menu may be folded away."""
+    """Name a tree just made in another tab beside Run and Send, as its menu may be folded away."""
     words = sentences(*(Words("Tree for the next run: {0}.", label) for label, _ in selection.tree_entries()))
     if words and not has_tree(method_name):
         title = method(method_name).title

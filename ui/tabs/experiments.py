@@ -87,7 +87,7 @@ SECTIONS = {  # name in the menu, and what it shows
     "grouped-heads": (
         "Shared key-value heads (GQA)",
         "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
-        "a short training behind it takes back some of that.",
+        "a short training after it takes back some of that.",
     ),
     "tokenswift": (
         "Long texts (TokenSwift)",
@@ -105,7 +105,7 @@ SECTIONS = {  # name in the menu, and what it shows
     ),
     "figure23": (
         "Simulated: lengths (figure 23)",
-        "Does Medusa pay behind a long text? Attention takes more of a step, and gains less.",
+        "Does Medusa pay after a long text? Attention takes more of a step, and gains less.",
     ),
 }
 
@@ -138,7 +138,7 @@ def build(assets: Path) -> None:
 
 @dataclass(frozen=True)
 class Shown:
-    """One experiment as the page shows it: markup above and below the charts, and the record behind them."""
+    """One experiment as the page shows it: markup above and below the charts, and their record."""
 
     introduction: str
     details: str
@@ -184,7 +184,7 @@ def _difference(record: ExperimentRecord) -> str:
 
 
 def _table(record: ExperimentRecord) -> str:
-    """All numbers of the charts, and more."""
+    """A table of the charts' numbers, and more."""
     if record.simulated:
         return _folded("Computed here", grid("Sizes count the root.", _cells(record)), len(record.rows))
     caption = ["± one standard error over prompts; in brackets the lowest and the highest round."]
@@ -242,7 +242,7 @@ def _list(sentences: Iterable[str]) -> str:
 
 
 def _note(sentence: str) -> str:
-    """A note as markup; one that lists figures in parts, with titles instead of keys."""
+    """A note as markup: a list of figures in parts, with titles instead of keys."""
     if not LISTS.match(sentence):
         return html.escape(sentence)
     pieces = PIECES.split(sentence.rstrip("."))
@@ -251,7 +251,7 @@ def _note(sentence: str) -> str:
 
 
 def _named(piece: str) -> str:
-    """A part of a list: a method's key, alone or with its figure behind it, or words."""
+    """A part of a list: a method's key, alone or followed by its figure, or words."""
     first, space, rest = piece.partition(" ")
     return spans(
         [series_title(first), rest] if space and series_title(first) != first else [series_title(piece)]

@@ -29,7 +29,7 @@ HEADER = f"""
   the model checks a whole tree of guesses in one pass and keeps the longest part it agrees with.</p>
 </header>
 """
-OLD_SECONDS = 600  # of an uploaded file, which has been read by then
+OLD_SECONDS = 600  # age of an uploaded file that is deleted: it is read
 TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
 
 

@@ -72,7 +72,7 @@ def lesson_texts() -> dict[str, Any]:
 
 
 def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
-    """What the tour tells beside its own run, the first: one of each other drafter, and one that draws."""
+    """The tour's runs beside its own, the first: one of each other drafter, and one with sampling."""
 
     def kind(one: Recording) -> tuple[str, bool]:
         config = one.trace["config"]

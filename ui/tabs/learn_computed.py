@@ -1,7 +1,6 @@
 """The numbers of Learn's cards on memory and on the reader's own model, by the formulas of Hardware.
 
-Nothing of it is measured but the tokens per step, which are those of the record that all tabs show; the
-cards say so.
+Only the tokens per step are measured: they are those of the record that all tabs show. The cards say so.
 """
 
 from __future__ import annotations

@@ -150,7 +150,7 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
     speeds, rows = [], []
-    of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # generate has none
+    of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # not for generate
     for row in of_all:
         speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
         speeds.append(speed)

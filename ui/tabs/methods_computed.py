@@ -1,7 +1,7 @@
 """The other state of the Methods tab: the times of steps computed for a large model, never measured.
 
 What a method keeps of its guesses is taken from what was measured; what its step would take on the chosen
-model and device is computed (``evaluation.computed_step``). Words, picture and table say so each.
+model and device is computed (``evaluation.computed_step``). Words, picture and table each say so.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def compute(
     device: Device,
     bits: int = BITS,
 ) -> list[ComputedMethod]:
-    """The methods whose drafters say what they cost; of the heads' trees the one that pays most there.
+    """The methods whose drafters state their cost; for the heads, with the tree that pays most there.
 
     ``figures`` are what the speeds were taken from; without settings in them the embedded model's own
     drafters count. Raises MedusaError for a damaged file.
@@ -89,7 +89,7 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     size = in_layers * bits / 8 + NUMBER_BYTES * (shape.parameters - in_layers)
     return sentences(
         Words(
-            "Computed by formulas, not measured: {0} in {1} bits on {2}, behind a text of {3} tokens, each "
+            "Computed by formulas, not measured: {0} in {1} bits on {2}, after a text of {3} tokens, each "
             "product in the least time that the device allows.",
             shape.name, bits, device.title, f"{CONTEXT:,}",
         ),

@@ -79,5 +79,5 @@ def recorded(kind: type[Opening], assets: Path) -> Opening | None:
 
 
 def write_opening(record: RecordedTraining | RecordedHardware, file: Path) -> None:
-    """As `recorded` reads it. Raises OSError."""
+    """Write it for `recorded`. Raises OSError."""
     file.write_bytes(TypeAdapter(type(record)).dump_json(record))

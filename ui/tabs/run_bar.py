@@ -56,7 +56,7 @@ class RunBar:
     status: TextLine
     flag: gr.State
     name: str  # the ids of its parts start with it
-    key: gr.Textbox  # never to be seen: by what the browser names the flag
+    key: gr.Textbox  # hidden: the browser's key of the flag
     examples: tuple[tuple[gr.Button, str], ...] = ()  # with what they fill in, as JSON
 
     def triggers(self) -> list[Any]:
@@ -87,12 +87,12 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
 
 
 def follow(watched: gr.Textbox, prompt: gr.Textbox | None) -> gr.events.Dependency:
-    """What is written in Watch, or chosen there, becomes the prompt of another place as well."""
+    """Make a prompt written or chosen in Watch that of another place as well."""
     return watched.change(None, watched, prompt, js="(text) => text")
 
 
 def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
-    """A text beyond the limit is said to be so while it is written; the run refuses it.
+    """Say while a text is written that it is beyond the limit; the run refuses it.
 
     The browser's own limit (`max_length`) would cut a pasted text without a word.
     """
@@ -125,7 +125,7 @@ def connect_run(
     """Run starts `work(flag, *inputs)` in this queue; Stop, known by its id, raises the flag.
 
     `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
-    choice takes the badge away, since it tells of the one before.
+    choice clears the badge, which describes the one before.
     """
 
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.
@@ -150,7 +150,7 @@ def connect_run(
 def drawn_run(
     session: Session, request: Request, flag: StopFlag, slot: RunSlot
 ) -> Iterator[Iterator[Update]]:
-    """Within it the updates of a run for the linked view, which come no faster than it draws them.
+    """A context with the updates of a run, which come no faster than the linked view draws them.
 
     The run is kept for its page, whose browser asks for its steps by the key that it confirms messages with.
     """
@@ -170,7 +170,7 @@ def drawn_run(
 
 
 def kept_trace(session: Session, slot: RunSlot) -> dict[str, Any] | None:
-    """The finished run that a page shows; that the server has dropped it is said in a notice."""
+    """The finished run that a page shows; a notice says when the server has dropped it."""
     try:
         return session.kept_runs.trace(slot)
     except MedusaError as error:

@@ -105,9 +105,9 @@ def connect_recorded(
     charts: ChartPanel,
     lines: list[TextLine],
 ) -> None:
-    """A recording brings prompt and controls along: what they hold is what is shown.
+    """Connect the menu of recordings; each sets prompt and controls to its own.
 
-    ``lines`` tell of a run before, and are emptied.
+    ``lines`` describe an earlier run and are emptied.
     """
     by_name = {recording.name: recording for recording in recorded}
 
@@ -151,8 +151,8 @@ def _run(recording: Recording) -> str:
 def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] | None:
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
-    Also that its forward was exact, as a live run says it of its own. "sized" is the step that was measured
-    nearest to the run's own trees, as the tour takes it. None where its method was not measured so.
+    It also says that the forward was exact, as a live run does. "sized" is the measured step whose tree is
+    nearest in size to the run's, as in the tour. None where its method was not measured.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):
@@ -217,7 +217,7 @@ def connect_share(
         try:
             link = read_link(carried or "", by_name)
         except MedusaError as error:
-            words = Words("Nothing of the link was taken over: {0}.", str(error).rstrip("."))
+            words = Words("Nothing was taken from the link: {0}.", str(error).rstrip("."))
             return words, *(gr.skip() for _ in (view, picker, *settings, *charts.plots))
         if link.recorded is not None:
             one = by_name[link.recorded]

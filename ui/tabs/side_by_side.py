@@ -90,7 +90,7 @@ def build(
 
 
 def headline_words(page: PageFigures) -> str:
-    """What Medusa comes to by the figures that all tabs show, beside which one prompt's race stands."""
+    """Medusa's speedup by the figures that all tabs show, to compare one prompt's race with."""
     if page.shown is None:
         return ""
     rows = {row.series: row for row in of_all_kinds(page.shown.record.rows)}
@@ -107,7 +107,7 @@ def headline_words(page: PageFigures) -> str:
 
 
 def _message(update: Update) -> Any:
-    """What the replay is told; why there is no new result stands above the comparison before."""
+    """The replay's message; a problem stands above the comparison before."""
     if update.problem:
         return status_message(update.status or "", busy=False)
     return or_skip(update.message)

@@ -37,7 +37,7 @@ function sourceBoxes(by, levels) {
 
 const intoSign = () => html("span", { class: "mdv-into", "aria-hidden": "true" }, "→");
 
-// A column for each level: what it was fed and its best guesses; where guesses differ from path to path, behind which.
+// A column for each level: what it was fed and its best guesses; where guesses differ by path, also the path.
 function columnsOf(step, nodes, by) {
   const { drafting } = methodOf(by);
   const depths = [...new Set(nodes.map((node) => node.depth))].sort((a, b) => a - b);
@@ -63,7 +63,7 @@ function levelName(drafting, depth) {
 }
 
 // The different guesses of a level, the best first, each by its first node. Where a level is fed the guesses before
-// it, those behind one path: that of its first node.
+// it, only those after one path: that of its first node.
 function guessesOfLevel(nodes, depth) {
   const level = nodes.filter((node) => node.depth === depth);
   const [first] = level;
@@ -79,7 +79,7 @@ function guessesOfLevel(nodes, depth) {
 // The guesses of one head, as the panel of alternatives lists them.
 const guessesOf = (step, head) => guessesOfLevel(step.nodes.filter((node) => node.origin.head === head), head);
 
-// Which token a level guesses; where it is fed the path, after which one.
+// Which token a level guesses and, where it is fed the path, after which.
 function foretells(step, guesses, depth, by) {
   if (depth === 1) return say`next token after the root`;
   if (!methodOf(by).drafting?.feeds || !guesses.length) return say`token ${depth} after the root`;
@@ -87,7 +87,7 @@ function foretells(step, guesses, depth, by) {
   return say`token ${depth}, after ${"“" + visible(path.map((id) => step.nodes[id].text).join("")) + "”"}`;
 }
 
-// Of a drafter that sees a part of the cache: which rows, in bins.
+// The cache rows that a drafter sees, in bins, where not all.
 function seenRows(step) {
   const shares = rowsSeen(step, 64);
   const seen = shares && countSeen(step);
@@ -103,7 +103,7 @@ function copyStarts(own) {
   return copied.filter((node) => !copied.some((each) => each.id === node.parent) || copied.some((each) => each.parent === node.parent && each.id < node.id));
 }
 
-// Copied guesses under the place that they were copied from: what agrees, and what is guessed behind it.
+// Copied guesses under the place that they were copied from: what agrees, and what is guessed after it.
 function copyPicture({ step, steps, trace, first }) {
   const chain = [first];
   for (;;) {
@@ -113,7 +113,7 @@ function copyPicture({ step, steps, trace, first }) {
     chain.push(next);
   }
   const textAt = textReader({ step, steps, trace, chain });
-  const base = step.cache_length + first.depth - 1; // the place of the token behind which is guessed
+  const base = step.cache_length + first.depth - 1; // the place of the token before the guesses
   const { back } = first.origin;
   const agreeing = agreement(textAt, base, back, settingsOf(trace.config).lookup_ngram ?? MOST_AGREEING);
   const context = 2;
@@ -127,14 +127,14 @@ function copyPicture({ step, steps, trace, first }) {
     row(say`now`, [...before.map((place) => cell(place, kindOf(place))), ...chain.map((node) => cell(step.cache_length + node.depth, "is-copied", node.id))]))));
 }
 
-// How many tokens up to a place are those that stand `back` earlier, at least 1.
+// How many tokens up to a place equal those `back` earlier, at least 1.
 function agreement(textAt, base, back, most) {
   let count = 1;
   while (count < most && textAt(base - count) !== null && textAt(base - count) === textAt(base - count - back)) count++;
   return count;
 }
 
-// The token at a place of the text; behind its end those of the path that is guessed. Null where it is not known.
+// The token at a place of the text or, after its end, of the guessed path. Null where it is not known.
 function textReader({ step, steps, trace, chain }) {
   const pieces = trace.prompt?.texts ?? [];
   const start = steps[0].cache_length;
@@ -143,7 +143,7 @@ function textReader({ step, steps, trace, chain }) {
   return (place) => (place < start ? pieces[place] : place < step.cache_length ? written[place - start] : path[place - step.cache_length]?.text) ?? null;
 }
 
-// What the short sign on a node of a drafter without heads means, told with one of them.
+// What the short label on a node of a drafter without heads means, by an example.
 function labelWords(nodes) {
   const examples = new Map();
   for (const node of nodes) if (node.origin.label && node.origin.note) examples.set(isKnown(node.origin.back), node);

@@ -1,6 +1,6 @@
 // What the cards on other drafters take from a step of such a drafter's run. Pure.
 
-// Two siblings behind which the next level guesses something else.
+// Two siblings after which the next level guesses different tokens.
 function factsOfFed({ nodes }) {
   const firstChild = (id) => nodes.find((node) => node.parent === id && isKnown(node.origin.head) && isFirst(node));
   const pairs = nodes.slice(1).filter((node) => isKnown(node.origin.head)).map((node) => [node, firstChild(node.id)]).filter(([, child]) => child);
@@ -27,7 +27,7 @@ function factsOfCopied(step) {
   return { copied: copied.length, copied_kept: kept.length, copied_back: first.origin.back, copied_text: lineText(step, kept.map((node) => node.id)) };
 }
 
-// A place behind which the text had gone on in two ways: both are in the draft, and one of them was kept.
+// A place after which the text had gone on in two ways: both are in the draft, and one of them was kept.
 function factsOfFork(step) {
   const copied = step.nodes.filter((node) => isKnown(node.origin.back));
   for (const a of copied) {

@@ -3,8 +3,8 @@
 
 const DRAWS = [1, 100, 5000];
 
-// One token by the rule: a guess drawn from q is kept with the probability p/q, else one is drawn from what p has left
-// over q. `isWrong` draws it from all of p instead. {guess, u, token, kept}, tokens by their places.
+// One token by the rule: a guess drawn from q is kept with the probability p/q, else one is drawn from the
+// rest of p. `isWrong` draws it from all of p instead. {guess, u, token, kept}, tokens by their places.
 function drawExactly({ p, q }, random, isWrong = false) {
   const guess = drawn(q, random());
   const u = random();
@@ -12,7 +12,7 @@ function drawExactly({ p, q }, random, isWrong = false) {
   return { guess, u, kept, token: kept ? guess : drawn(isWrong ? p : restOf(p, q), random()) };
 }
 
-// What is left of p where q is taken off, as a distribution.
+// The rest of p: max(0, p − q) as a distribution.
 function restOf(p, q) {
   const left = p.map((share, i) => Math.max(0, share - q[i]));
   const sum = left.reduce((total, share) => total + share, 0);

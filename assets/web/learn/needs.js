@@ -107,7 +107,7 @@ function aliveGuesses(step) {
 // Whether one of the guesses at a node's place has most of the probability: the picture then shows where it lies.
 const isSure = (step, node) => step.nodes.some((each) => each.parent === node.parent && each.p > 0.5);
 
-// Whether two places tell apart what the entropy does: to the bar, or by itself where there is none.
+// Whether two places clearly differ: in the bar, or in the entropy where there is no bar.
 const differ = (narrow, wide) => (isKnown(wide.threshold) ? wide.threshold < 0.8 * narrow.threshold : wide.entropy > narrow.entropy + 1);
 const barOf = (node) => probability(node.threshold);
 

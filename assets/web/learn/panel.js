@@ -68,7 +68,7 @@ function mountLearn(host, content) {
     speak();
   }
 
-  // Everything in the language of now: what does not change with the card, then the card.
+  // Everything in the current language: what does not change with the card, then the card.
   function speak() {
     const own = texts[state.language];
     const { words } = own;

@@ -19,7 +19,7 @@ function yoursPicture({ records, say, ask }) {
 
 const titleOf = (name, devices) => (devices.find(([known]) => known === name) ?? [null, name])[1];
 
-// The sentence to keep, and the table behind it.
+// The sentence to remember, and its table.
 function expectedParts(found, say) {
   if (found.error) return [html("p", { class: "learn-lacking" }, LANGUAGE.tell(found.error))];
   const heads = found.rows.find((row) => row.name === "medusa") ?? found.rows[0];

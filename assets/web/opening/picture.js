@@ -4,7 +4,7 @@
 const SHOW = { width: 1200, height: 640, pad: 28, chip: [72, 26], pitch: [78, 31], line: 27, scale: 1.2, type: 13 };
 const TALL_SHOW = { width: 390, height: 780, pad: 14, chip: [52, 21], pitch: [56, 24], line: 19, scale: 1, type: 10 };
 const MOVED_IN = 0.22; // share of a pass until its guesses are in their places
-const JUDGED_AT = 0.78; // and from which what was kept goes into the text
+const JUDGED_AT = 0.78; // share from which kept tokens go into the text
 const eased = (share) => { const s = Math.max(0, Math.min(1, share)); return s * s * (3 - 2 * s); };
 
 // `paint(seconds)` draws a moment. `tall` is for a phone.
@@ -30,7 +30,7 @@ function openingPicture(trace, beside, tall) {
   return { picture, paint, end: plan.end, width: show.width, height: show.height };
 }
 
-// What is said, in at most two lines (three on a phone), written anew only when it changes.
+// The words, in at most two lines (three on a phone), written anew only when it changes.
 function wordsOf(show) {
   const lines = Array.from({ length: 3 }, (_, i) => svg("text", { class: "mdv-filmtext", x: show.pad, y: 52 + i * 20 }));
   const part = svg("g", {}, ...lines);
@@ -81,7 +81,7 @@ function laneOf(plan, lane, box, show, name) {
   return { part, paint };
 }
 
-// What a lane came to, in the place of its guesses once it has ended.
+// A lane's result, in place of its guesses once it has ended.
 function resultOf({ passes }, inner, middle, show) {
   const x = inner.x + inner.width / 2;
   return svg("g", { opacity: 0 }, svg("text", { class: "mdv-showresult", x, y: middle, "text-anchor": "middle", "font-size": show === SHOW ? 84 : 48 }, passes.length + "×"),

@@ -27,14 +27,14 @@ function openingPlan(trace, beside) {
   return { plain, tree, tokens, prompt: (trace.prompt && trace.prompt.text) || "", isTimed: Boolean(timed), end: OPENING_SECONDS + OPENING_AFTER };
 }
 
-// How far a lane is at a time: whole passes done, tokens they wrote, the pass that goes on and its share done.
+// A lane's progress at a time: whole passes done, tokens they wrote, the current pass and its share done.
 function laneAt({ passes, end }, time) {
   const done = time >= end ? passes.length : passes.findIndex((pass) => time < pass.end);
   const now = passes[done] || null;
   return { done, tokens: passes.slice(0, done).reduce((sum, pass) => sum + pass.tokens.length, 0), now, share: now ? (time - now.start) / (now.end - now.start) : 1 };
 }
 
-// What is said at a time, for a reader who knows nothing of it.
+// The words at a time, for a reader new to the subject.
 function openingWords({ plain, tree, tokens, isTimed }, time) {
   if (time < 4.5) return say`To write one token, a language model reads all its weights once. Then it begins again.`;
   if (time < 9) return say`Medusa’s heads guess the next tokens from what the last pass left: a tree of guesses.`;

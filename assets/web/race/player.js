@@ -102,11 +102,11 @@ dressView();
 let player = null;
 let seen = null;
 let current = null; // the race that is shown, null while the lanes wait
-let last = null; // shown before them
+let last = null; // the race shown last
 let settings = {}; // values of the tab's controls
 let said = ""; // the status, as the server sent it
 
-// All that does not come with a message, in the language of now.
+// All that does not come with a message, in the current language.
 function dressView() {
   gallery = buildGallery((message) => {
     element.dataset.prompt = promptOf(message); // gradio hands no data of an event to a script

@@ -2,7 +2,7 @@
 
 const COLUMNS = ["tokens/s", "tokens per step", "overhead", "speedup"].map(phrase);
 
-// The same whatever the playhead shows.
+// Does not change with the playhead.
 function buildSummary(tables, message) {
   const root = make("div", "race-summary");
   const result = comparison(tables, message.baseline);

@@ -100,7 +100,7 @@ function filmTree(scene, { scale }) {
     svg("g", { class: "mdv-treepic", transform: `translate(0,${FILM.head})` }, ...edges, ...bonusOf(scene, plan), ...plan.shown.map((i) => chipOf(scene, plan, i)), ...folds));
 }
 
-// Below the tree: tokens for forward passes until now, and what the signs mean.
+// Below the tree: tokens and forward passes until now, and what the signs mean.
 function countOf({ steps, index, phase, step }, { width, height }) {
   const done = steps.slice(0, phase === "keep" ? index + 1 : index);
   const tokens = done.reduce((sum, each) => sum + each.emitted.length, 0);

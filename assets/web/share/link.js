@@ -2,9 +2,9 @@
 // (ui/records/outside.py), and gives `defaults`: what a setting is that the link does not name.
 
 const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/shown_runs.py)
-const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // of this page alone, or told in another way
+const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // this page's alone, or carried otherwise
 
-// What stands behind "#run=" in the link.
+// The text after "#run=" in the link.
 function linkParts({ run, index, made }, defaults) {
   const step = index > 0 ? { step: index + 1 } : {};
   if (run.startsWith(RECORDED)) return { recorded: run.slice(RECORDED.length), ...step };

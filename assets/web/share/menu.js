@@ -11,7 +11,7 @@ function mountShare(view, page = {}) {
   return { say: (words) => menu.say(words), close: () => menu.close() };
 }
 
-const bytesOf = ({ bytes }) => bytes || 0; // about those of the trace: what has come of the run
+const bytesOf = ({ bytes }) => bytes || 0; // about the trace's: those received of the run
 
 function makeShareMenu(view, page) {
   const { root, state } = view;
@@ -49,7 +49,7 @@ function makeShareMenu(view, page) {
   const chooser = html("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: () => openFile(chooser.files[0]) });
   menu.append(chooser);
   menu.addEventListener("keydown", (event) => event.stopPropagation()); // the view's own keys rest while it is open
-  menu.addEventListener("click", ({ target }) => target === menu && menu.close()); // beside it
+  menu.addEventListener("click", ({ target }) => target === menu && menu.close()); // outside
   const badges = root.querySelector(".mdv-badges");
   const head = html("div", { class: "mdv-viewhead" });
   badges.replaceWith(head);

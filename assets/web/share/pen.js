@@ -10,7 +10,7 @@ function svgPen() {
   let place = []; // transforms, outermost first
   let clipped = null;
   let path = "";
-  const pen = { ...PEN, picture: svg("g", {}, clips, picture), scale: () => {} }; // device pixels are no matter of a file
+  const pen = { ...PEN, picture: svg("g", {}, clips, picture), scale: () => {} }; // a file has no device pixels
 
   function add(tag, attributes, ...children) {
     const node = svg(tag, { ...attributes, transform: place.join(" ") || null, "clip-path": clipped }, ...children);

@@ -6,8 +6,8 @@ const WHY_LIKELIEST = [
 ];
 const MOVES = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"];
 
-// `edited(nodes)` is called with each tree that was made here. `before` is the editor that this one is in place of,
-// which was in another language.
+// `edited(nodes)` is called with each tree that was made here. `before` is the editor that this one replaces,
+// in another language.
 function mountTreeEditor(host, edited, before = null) {
   installStyle(DECODE_VIEW_STYLE);
   installStyle(TREE_EDITOR_STYLE, "tree-edit-style");

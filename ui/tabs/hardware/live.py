@@ -41,7 +41,7 @@ at once linear layers lie at the left, where memory is the limit; batch and cand
 Attention moves by candidates alone, since each text of a batch brings keys of its own.</p>"""
 KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but how their query heads
 share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
-size of a group, and behind a long text so does the time that reading it takes.</p>"""
+size of a group, and after a long text so does the time that reading it takes.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
@@ -84,7 +84,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
             records = (found.machine, found.passes, found.growth, found.kinds, found.products)
             yield *shown(found), *(gr.skip() if each is None else each for each in records)
 
-    # The new records' changes draw them; the charts are no outputs of the stream.
+    # New records trigger the drawing: the charts are not outputs of the stream.
     connect_run(
         session, bar, work, [what, tokens, choice.selection], [choice.machine, *states], choice.selection
     )
@@ -102,7 +102,7 @@ def measure(
     session: Session, name: str, tokens: int, selection: Selection, flag: StopFlag
 ) -> Iterator[Found]:
     """One measurement on the visitor's engine, in its turn and within the page's time limit."""
-    # Not functions within this one: they may have to be told to another process.
+    # Not nested functions: another process may have to unpickle them.
     if name == CACHE:
         prompt = example_texts(session.assets)[0]
         work: Any = partial(measure_cache, flag=flag, prompt=prompt, tokens=int(tokens))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
     from medusa_core.evaluation.forward_times import GrowthPoint
 
-CONTEXT = 256  # tokens behind which passes are timed, fewer where the model holds fewer
+CONTEXT = 256  # cached tokens of timed passes, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
 STOPPED = Words("Stopped: what was measured stays.")
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -141,21 +141,21 @@ def measure_cache(engine: Engine, flag: StopFlag, prompt: str, tokens: int) -> G
 
 
 def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, None]:
-    """MHA, GQA and MQA on tiny random models of equal width; the engine only gives its turn."""
+    """MHA, GQA and MQA on tiny random models of equal width; the engine only lends its turn."""
     from medusa_core.evaluation.attention_kinds import measure_kinds  # noqa: PLC0415 - transformers
 
     rows: tuple[tuple[str, int, int, float], ...] = ()
     yield Found(status=Words("Making three tiny models…"))
     for found in measure_kinds():
         rows = tuple((each.kind, each.length, each.cache_bytes, each.ms) for each in found)
-        yield Found(status=Words("Timing behind {0} tokens", rows[-1][1]), kinds=Kinds(rows))
+        yield Found(status=Words("Timing after {0} tokens", rows[-1][1]), kinds=Kinds(rows))
         if flag.stopped:
             yield Found(status=STOPPED)
             return
     at_end = {row[0]: row for row in rows[-3:]}
     yield Found(
         status=Words(
-            "Behind {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
+            "After {0} tokens the cache of MHA takes {1} MB and a token {2} ms; with MQA {3} MB and {4} ms.",
             rows[-1][1],
             f"{at_end['MHA'][2] / 1e6:.1f}",
             f"{at_end['MHA'][3]:.2f}",

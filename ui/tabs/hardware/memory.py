@@ -34,7 +34,7 @@ FITS_NOTE = """<p class="note">What to see: where the bar ends left of a deviceâ
 fit; long texts and batches fill it with cache alone. A 7B model in 16 bits keeps 512 KiB a token.</p>"""
 RATIO_NOTE = """<p class="note">What to see: one text alone moves about a number for each multiplication.
 A batch shares the weights, so the ratio falls, but each text brings its own cache: with MHA it stays
-high behind long texts, with shared heads it falls.</p>"""
+high after long texts, with shared heads it falls.</p>"""
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
@@ -60,7 +60,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     def fill(name: str, selection: Selection) -> tuple[Any, ...]:
         try:
             shape = shape_named(session, selection, name)
-        except MedusaError:  # the drawing says it
+        except MedusaError:  # the drawing reports it
             return tuple(gr.skip() for _ in sizes)
         return shape.layers, shape.heads, shape.kv_heads, shape.head_size
 

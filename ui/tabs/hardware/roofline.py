@@ -33,7 +33,7 @@ arithmetic; the corner between them is the ridge. Stars: what the paper measured
 <p class="note">What to see: a plain step (circles) lies far left, and more candidates move its products to
 the right for almost no time; a prompt (squares) is bound by arithmetic. Of a layer’s products q, k and v make
 queries, keys and values, qk and pv are the attention between them, and o, gate, up and down are the weights
-behind it.</p>
+after it.</p>
 <p class="note">FlashAttention never writes the scores between qk and pv to memory: the hollow marks of a
 prompt move to the right. PagedAttention moves no mark: it hands the cache out in pages, so that more texts
 fit, and a larger batch moves the filled marks to the right. Learn has a card on both.</p>"""
@@ -86,7 +86,7 @@ def sweeps_of(chosen: Chosen) -> str:
         _sweep(chosen, title, name, works)
         for title, name, works in (
             ("Table 6: attention at batch 16, by length", "qk", {s: (16, s) for s in LENGTHS}),
-            ("Table 7: attention behind 1,024 tokens, by batch", "qk", {b: (b, 1024) for b in BATCHES}),
+            ("Table 7: attention after 1,024 tokens, by batch", "qk", {b: (b, 1024) for b in BATCHES}),
             ("Table 8: linear layers of the MLP, by batch", "up", {b: (b, 1024) for b in BATCHES}),
         )
     ]
@@ -111,7 +111,7 @@ def _sweep(chosen: Chosen, title: str, name: str, works: dict[int, tuple[int, in
 
 
 def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
-    """A table whose rows have a name; of names and numbers of our own alone."""
+    """A table with named rows, unescaped: for our own names and numbers alone."""
     head = "".join(f"<th scope='col'>{name}</th>" for name in columns)
     body = "".join(
         f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"

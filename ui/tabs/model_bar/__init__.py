@@ -186,9 +186,9 @@ def mark_methods(
     menus: Sequence[gr.Dropdown],
     controls: Sequence[Controls],
 ) -> None:
-    """Mark the entries of ``menus`` once the app's own model is ``loaded``, and for each other choice.
+    """Mark the entries of ``menus`` once the app's own model is ``loaded``, and at each new choice.
 
-    Of a model that is not loaded nobody knows, so nothing is marked; a run says what it lacks. From then on a
+    What a model lacks is not known before it is loaded: nothing is marked, and a run says it. From then on a
     method that is chosen in ``controls`` sets its sliders to what its weights bring.
     """
 

@@ -59,7 +59,7 @@ def remember(recent: Sequence[LoadConfig], used: LoadConfig) -> list[dict[str, s
 
 
 def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
-    """What the form names. Raises MedusaError for what is no name of a model or no setting."""
+    """The model that the form names. Raises MedusaError for an invalid name or setting."""
     if menu == OWN:
         return session.models.own_config
     if menu == OTHER:
@@ -77,8 +77,8 @@ def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
 
 
 def _wish(record: object) -> LoadConfig:
-    """From what came out of a browser. Raises MedusaError."""
-    # A browser may have kept its record before there was the switch.
+    """The model in a browser's record. Raises MedusaError."""
+    # A browser's record may be older than the switch.
     given: dict[str, Any] = {"capture": LoadConfig.capture} | (record if isinstance(record, dict) else {})
     for name in TEXTS:
         if not isinstance(given.get(name), str) or len(given[name]) > LONGEST_NAME:
@@ -87,7 +87,7 @@ def _wish(record: object) -> LoadConfig:
 
 
 def record_of(source: LoadConfig) -> dict[str, str | bool]:
-    """As a browser keeps it."""
+    """A browser's record."""
     return {name: getattr(source, name) for name in NAMED}
 
 
@@ -97,7 +97,7 @@ def value_of(source: LoadConfig) -> str:
 
 
 def _label(source: LoadConfig, own: LoadConfig) -> str:
-    """As it was written, with what differs from the app's own settings."""
+    """Its name as written, with what differs from the app's own settings."""
     other = [getattr(source, name) for name in TEXTS[2:] if getattr(source, name) != getattr(own, name)]
     if source.capture != own.capture:
         other.append("captured" if source.capture else "not captured")
@@ -106,7 +106,7 @@ def _label(source: LoadConfig, own: LoadConfig) -> str:
 
 
 def _offer_label(offer: AllowedModel) -> str:
-    """As the owner wrote it, but of a path the last part alone, so that no local path leaks."""
+    """The owner's words, but only the last part of a path, so that no local path leaks."""
     names = [name for name in (offer.model, _heads_words(offer.heads)) if name]
     return " + ".join(Path(name).name if name.startswith(("/", ".", "~")) else name for name in names)
 

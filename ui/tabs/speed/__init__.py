@@ -97,7 +97,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
     figures.change(
         lambda page, known: replace(known, figures=page.shown), [figures, results], results, **QUIET
     )
-    # A new record's change draws it; the charts are no outputs of the stream.
+    # A new record triggers the drawing: the charts are not outputs of the stream.
     drawn = [words, warning, where, bars, table, curves, where_swept]
     gr.on([*opened, results.change, part.input], draw, [results, part, dark], drawn, **DRAWS)
     packed = save.click(_packed, [results, part], [*file, bar.status], queue=False, **QUIET)
@@ -106,7 +106,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
 
 
 def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
-    """All that stands beside the controls. Of the curves those that are chosen, else those last measured."""
+    """All that stands beside the controls; the curves are the chosen ones, else those last measured."""
     swept = list(results.sweeps)
     sweep = part if part != STEP else swept[-1] if swept else NODES
     return (

@@ -58,7 +58,7 @@ class Results:
     sweeps: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_record(self, update: SpeedUpdate, selection: Selection) -> Results:
-        """What was just measured in place of what there was of that part."""
+        """The results with a new measurement of a part for the old."""
         if update.part == STEP:
             return replace(self, figures=measured_figures(update.record, selection))
         return replace(self, sweeps={**self.sweeps, update.part: update.record})
@@ -102,7 +102,7 @@ class Results:
         return sentences(source_words(self.figures), load)
 
     def warning(self) -> str:
-        """That the machine was busy, where it was."""
+        """A warning where the machine was busy."""
         return busy_words(self._bench["machine"]) if self._bench else ""
 
     def points(self, sweep: str) -> Sequence[SweepPoint]:
@@ -115,7 +115,7 @@ class Results:
         ]
 
     def where_swept(self, sweep: str) -> str:
-        """What they were measured on."""
+        """What the points were measured on."""
         record = self.sweeps.get(sweep)
         if record is None:
             return source_words(self.figures) if self.figures and sweep == NODES else ""
@@ -205,7 +205,7 @@ def _least(found: Bottleneck, figures: Mapping[str, Any]) -> Words:
 
 
 def limit_words(figures: Mapping[str, Any]) -> str:
-    """From what the least time of a whole step was reckoned."""
+    """What the least time of a step was computed from."""
     limits = figures["limits"]
     read, done = bytes_words(limits["bytes"]), flops_words(limits["flops"])
     bandwidth, peak = rate_words(limits["bandwidth"]), flops_words(limits["peak"])
@@ -213,7 +213,7 @@ def limit_words(figures: Mapping[str, Any]) -> str:
 
 
 def where_words(record: Mapping[str, Any]) -> Words:
-    """Model and machine, and what else that did where it was little."""
+    """Model and machine, and its other load where it was light."""
     model, machine = record["model"], record["machine"]
     dtype = Words("several dtypes") if model["dtype"] == SWEPT else model["dtype"]
     said = Words(
@@ -224,7 +224,7 @@ def where_words(record: Mapping[str, Any]) -> Words:
 
 
 def other_load_words(machine: Mapping[str, Any]) -> str:
-    """What other programs did meanwhile, where it was little; `busy_words` says the rest."""
+    """Load by other programs, where it was light; `busy_words` tells of more."""
     if is_busy(machine):
         return ""
     others, cores = f"{machine['other_cores_busy']:.1f}", machine["cores"]

@@ -151,7 +151,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
-    """The plan from what the event was given for the form."""
+    """The plan in an event's values for the form."""
     given = dict(zip((field.name for field in fields(Plan)), values, strict=True))
     # An emptied number field is None: zero steps, and for the rest a value that its check names.
     whole = {name: int(given[name] or 0) for name in ("steps", "heads")}
@@ -162,7 +162,7 @@ def plan_of(values: tuple[Any, ...]) -> Plan:
 
 
 def _most_minutes(session: Session) -> float:
-    """Of one training: where visitors share the page, what loading and measuring leave of a run's time."""
+    """A training's limit: on a shared page, what loading and measuring leave of a run's time."""
     seconds = session.policy.run_seconds
     return MOST_MINUTES if seconds is None else max(0.5, (seconds - AROUND_SECONDS) / 60)
 

@@ -103,7 +103,7 @@ def connect_download(
 
 
 def _packed(session: Session, handout: DownloadFolder, trained: Trained | None) -> tuple[Any, Any]:
-    """The zip of the visitor's own heads and a word on it; what cannot be packed is said."""
+    """The zip of the visitor's own heads and a word on it, or on why it cannot be packed."""
     if trained is None:
         return None, gr.skip()
     try:
@@ -138,7 +138,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class HeadPackage:
-    """What goes with heads that were trained: what they call their base, their card, their adapter."""
+    """What goes with trained heads: the name of their base, their card, their adapter."""
 
     base: str
     card: str
@@ -146,7 +146,7 @@ class HeadPackage:
 
 
 def base_name(engine: Engine, folder: str, *, public: bool) -> str:
-    """What heads for this engine's base call it: a name, or on one's own machine the folder it lies in."""
+    """How heads refer to this engine's base: by name, or on one's own machine by its folder."""
     return engine.info.base if _findable(engine.info.base) or public else folder
 
 

@@ -55,7 +55,7 @@ class Trained:
     label: str
     gain: Gain | None  # None: stopped before anything was measured
     package: HeadPackage
-    model: LoadConfig | None = None  # they were trained for, as in `Selection`
+    model: LoadConfig | None = None  # the model they fit, as in `Selection`
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def train_heads(
 
 
 class History:
-    """Collects the curves of a run over its stages; steps go on counting where a stage ends."""
+    """Collects the curves of a run over its stages; the steps count on across stages."""
 
     def __init__(self) -> None:
         self._losses: list[LossPoint] = []
@@ -218,7 +218,7 @@ class _Run:
         return TrainUpdate(status=joined(" · ", [words, shared]) if shared else words, curves=curves)
 
     def _renamed(self, engine: Engine) -> Engine:
-        """Under the name that people know, not that of the folder it was found in."""
+        """The engine under the name that people know, not its folder's."""
         base = self.engine.info.base
         name = " + ".join([base, *engine.info.drafts])
         return replace(engine, info=replace(engine.info, base=base, name=name, heads="trained in the app"))

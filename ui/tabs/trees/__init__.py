@@ -102,7 +102,7 @@ def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
 
 
 def _regrow(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """A move of the slider puts another tree away."""
+    """Return to grown trees: the slider has moved."""
     stats = stats.grown()
     return stats, BY_BUDGET, *draw_size(stats, nodes, dark)
 
@@ -113,7 +113,7 @@ def _take_best(stats: HeadStats) -> tuple[HeadStats, int, str]:
 
 
 def _connect_editing(session: Session, panel: TreesPanel, status: TextLine, selection: gr.State) -> None:
-    # The editor has drawn its tree already: sent back, it could be one of some clicks ago.
+    # The editor has drawn its tree already: one sent back could be some clicks old.
     panel.tree.edit(
         _edited, [panel.edited, *panel.inputs()], [panel.stats, *panel.beside()],
         **DRAWS | {"js": EDITED_AND_THEME},
@@ -149,7 +149,7 @@ def _connect_measuring(
         for measured in measure(session, stats, own, count, flag):
             yield *shown(measured), measured.stats or gr.skip()
 
-    # The new record's change draws it; the charts are no outputs of the stream.
+    # A new record triggers the drawing: the charts are not outputs of the stream.
     run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
     # The visitor may have turned to another model meanwhile.
     run.then(lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET)
@@ -174,12 +174,12 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
         queue=False, **QUIET,
     )  # fmt: skip
     numbers.then(None, made, None, js=SAVE)
-    # Queued, as everything that writes a state whose change draws: gradio fires no change for the others.
+    # Queued, as is all that writes a state whose change draws: gradio fires no change for unqueued events.
     files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)
 
 
 def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
-    """The visitor's file; what is wrong with it is said and nothing changes."""
+    """Load the visitor's file; a faulty one is reported and changes nothing."""
     file = Path(path)
     try:
         if file.stat().st_size > head_stats.MOST_BYTES:

@@ -180,7 +180,7 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
 
 
 def tree_for(stats: HeadStats, choices: object) -> Topology:
-    """The tree of what JSON gave. Raises MedusaError unless it is one that these heads can fill."""
+    """The tree in parsed JSON. Raises MedusaError unless it is one that these heads can fill."""
     if not isinstance(choices, list):
         raise MedusaError("it holds no list of rank tuples such as [[0], [0, 0], [1]]")
     tree = Topology.from_choices(choices)
@@ -277,7 +277,7 @@ def sentence(stats: HeadStats, nodes: int) -> str:
 
 
 def _is_tree(data: object) -> bool:
-    """Whether what JSON gave is a tree: a list of lists of whole numbers, or an object with choices."""
+    """Whether parsed JSON is a tree: a list of lists of whole numbers, or an object with choices."""
     if isinstance(data, dict):
         return "choices" in data
     rows = data if isinstance(data, list) else []

@@ -38,7 +38,7 @@ class TreesPanel:
     nodes: gr.Slider
     start: gr.Dropdown
     dark: gr.Checkbox
-    edited: gr.Textbox  # never to be seen: the editor's tree, in the events that take it
+    edited: gr.Textbox  # hidden: the editor's tree, in the events that take it
     tree: TreeEditor
     words: TextLine
     tokens: gr.Plot
@@ -49,7 +49,7 @@ class TreesPanel:
     best: gr.Button
 
     def inputs(self) -> list[Any]:
-        """What a drawing is made from."""
+        """The inputs of a drawing."""
         return [self.stats, self.nodes, self.dark]
 
     def sized(self) -> list[Any]:

@@ -25,7 +25,7 @@ NO_GUESS = "The tree is the root alone: add a guess first."
 
 
 def editor_content(stats: HeadStats, nodes: int) -> dict[str, Any]:
-    """What the editor computes from. The most that trees of each size can have tells how good its own is."""
+    """The editor's data, with the best expected length of each size to compare its own tree with."""
     best = search_tree(stats.accuracies, MOST_NODES - 1).choices
     return {
         "id": stats.tree_id,
@@ -68,7 +68,7 @@ def starts() -> list[tuple[str, str]]:
     """(label, name) of each tree that the editor can start with."""
     first = [
         ("grown by node budget", BY_BUDGET), ("auto: fastest on this machine", AUTO),
-        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three behind each", PAIRS),
+        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three after each", PAIRS),
     ]  # fmt: skip
     return first + [(f"published: {name}", name) for name in published_trees()]
 

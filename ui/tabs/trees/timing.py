@@ -1,6 +1,6 @@
 """What the Trees tab measures: the time of a step by tree size on this machine, and the heads' accuracies.
 
-Computes on the session's engine and makes a new record of the one it is given.
+Computes on the session's engine and makes a new record from the given one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure(
 ) -> Iterator[Measured]:
     """Time steps of every size on this machine, and count the accuracies where asked or where unknown."""
     texts = example_texts(session.assets)
-    # Not a function within this one: it may have to be told to another process.
+    # Not a nested function: another process may have to unpickle it.
     work = partial(_measure, stats=stats, texts=texts, count_again=count_again, flag=flag)
     for item in session.on_engine(work, selection, flag):
         yield item if isinstance(item, Measured) else Measured(**vars(item))
