@@ -65,7 +65,7 @@ class Eagle3Draft:
 
     @cached_property
     def growth(self) -> RecordedGrowth | None:
-        """What grows a tree in one recording."""
+        """Grows a tree in one recording; None where nothing can be recorded."""
         return RecordedGrowth(self.model, self.embedding, self.record) if self.record else None
 
     @property
