@@ -10,7 +10,7 @@ import psutil
 
 from medusa_core.hardware.processor import core_count
 
-BUSY = 0.5  # cores in use by others, from where figures are to be doubted
+BUSY = 0.5  # with so many cores in use by others, figures are doubtful
 _IDLE = ("idle", "iowait")
 _COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
 

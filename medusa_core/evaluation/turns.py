@@ -120,7 +120,7 @@ def take_turns(
     *,
     warm_up: bool = True,
 ) -> Iterator[Turn]:
-    """Run every runner on every prompt, ``rounds`` times over; those named in ``once`` in the first round.
+    """Run every runner on every prompt, ``rounds`` times over; those in ``once`` in the first round only.
 
     The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
     beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.

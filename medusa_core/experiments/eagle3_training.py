@@ -46,7 +46,7 @@ QUICK: dict[str, object] = {"tokens": 8192, "batch_tokens": 1024}
 
 @dataclass(frozen=True)
 class Variant:
-    """A layer by what its training has of its own; ``part`` of the tokens are read."""
+    """A layer with its training's own settings; ``part`` is the share of tokens that are read."""
 
     label: str
     changes: dict[str, Any]

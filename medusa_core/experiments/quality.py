@@ -26,7 +26,7 @@ from medusa_core.text.chat_template import ChatTemplateError, render_chat
 from medusa_core.training.examples import Example, read_examples
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-# No part of a longer sum, whose first numbers stand before these.
+# Not the end of a longer sum, whose first numbers would stand before these.
 _SUM = re.compile(rf"(?<![-+*/.\d])(?<![-+*/] ){_NUMBER} ?([-+*/]) ?{_NUMBER} ?= ?{_NUMBER}(?!\.?\d)")
 _TOLERANCE = 0.005  # results are written with two decimals
 
