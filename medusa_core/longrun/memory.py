@@ -101,7 +101,7 @@ class PeakMemory:
         self._start = self._process.memory_info().rss
 
     def grown(self) -> int:
-        """Bytes until now; of a process the largest that was seen at these calls, one behind each step."""
+        """Peak bytes until now; for a process the largest seen at these calls, one after each step."""
         if self._cuda is not None:
             return torch.cuda.max_memory_allocated(self._cuda) - self._start
         self._most = max(self._most, self._process.memory_info().rss - self._start)
