@@ -84,7 +84,7 @@ class StreamedText:
         return taken
 
     def _take(self, end: int) -> list[TextSpan]:
-        """Whole tokens, since one in two parts would look like two."""
+        """Take whole tokens, since one in two parts would look like two."""
         taken: list[TextSpan] = []
         while self._waiting and self._given + len(self._waiting[0].text) <= end:
             piece = self._waiting.pop(0)
