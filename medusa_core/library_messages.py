@@ -46,7 +46,7 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For imports that take seconds: without the collector, and with the libraries' messages kept away."""
+    """A context for imports that take seconds: no garbage collector, no messages of the libraries."""
     quiet_libraries()  # silences messages during the imports
     with collector_paused():
         yield

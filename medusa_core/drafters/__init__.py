@@ -64,7 +64,7 @@ class Draft(Protocol):
 
     @property
     def label(self) -> str:
-        """For the badge: "5 Medusa heads"."""
+        """The words of the badge, such as "5 Medusa heads"."""
         ...
 
     @property

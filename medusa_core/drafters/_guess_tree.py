@@ -66,7 +66,7 @@ class GuessTree:
 
     @property
     def places(self) -> list[int]:
-        """For each node of the tree at its full depth what it holds.
+        """What each node of the tree at its full depth holds, as a number.
 
         0 is the root, 1 + i guess number i of [levels, ranks].
         """

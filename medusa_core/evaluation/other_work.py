@@ -22,7 +22,7 @@ class OtherWork:
         self._begun = _now()
 
     def record(self) -> dict[str, Any]:
-        """For the record of a machine: its cores, and how many of them others used."""
+        """Fields for a machine's record: its cores, and how many of them others used."""
         (begun, before), (now, after) = self._begun, _now()
         cores = (after - before) / (now - begun)
         return {"cores": core_count(), "other_cores_busy": round(max(0.0, cores), 2)}

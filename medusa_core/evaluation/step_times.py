@@ -214,7 +214,7 @@ def _draft(engine: Engine) -> MedusaDraft | None:
 
 
 def _key(engine: Engine) -> dict[str, Any]:
-    """What the times hold for: this machine, this model in this dtype on this forward, these heads."""
+    """What the times are valid for: this machine, this model in this dtype on this forward, these heads."""
     info = engine.info
     return machine_key(engine.target.output_device) | {
         "engine": ENGINE_VERSION,

@@ -68,7 +68,7 @@ class MethodLog:
         return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
 
     def whole_step(self) -> MeanStep:
-        """All that a step did and took, on average."""
+        """The mean step: what it did and how long it took."""
         runs = [m for r in self.rounds for m in r]
         steps = sum(m.steps for m in runs)
         return MeanStep(
@@ -173,7 +173,7 @@ def measure_run(
 
 
 def complete_part(logs: Mapping[str, MethodLog]) -> dict[str, MethodLog]:
-    """What all methods have measured alike: the complete rounds, or else the prompts of the first one.
+    """The part that all methods have run: the complete rounds, or else the prompts of the first one.
 
     Empty while some method has not had its turn.
     """

@@ -65,7 +65,7 @@ def written_quality(judge: Target, prompts: Sequence[list[int]], log: MethodLog)
 
 
 def sums_in(text: str) -> list[bool]:
-    """Of each sum of two numbers that the text writes out, as in 48/2=24, whether it is right."""
+    """Whether each sum of two numbers that the text writes out, as in 48/2=24, is right."""
     found = []
     for first, sign, second, result in _SUM.findall(text):
         a, b = float(first), float(second)

@@ -126,7 +126,7 @@ class MachineRecord(_Record):
 
 
 class ModelRecord(_Record):
-    """What was loaded."""
+    """The model that was loaded."""
 
     name: str
     base: str

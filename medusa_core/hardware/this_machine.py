@@ -171,7 +171,7 @@ def measure_products(
 def _operands(
     product: Product, shape: ModelShape, work: Work, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a linear layer [rows, h] and [h, i]; of QKᵀ, with keys shared, [b·g, n/g·q, d] and [b·g, d, s]."""
+    """A linear layer's [rows, h] and [h, i]; QKᵀ's, with keys shared, [b·g, n/g·q, d] and [b·g, d, s]."""
     sizes: tuple[tuple[int, ...], tuple[int, ...]]
     if product.kind == LINEAR:
         sizes = (work.batch * work.tokens, shape.hidden), (shape.hidden, shape.intermediate)

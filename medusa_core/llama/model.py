@@ -67,7 +67,7 @@ class Llama:
         return LlamaCache(len(w.layers), w.key_heads, w.head_size, slots, w.dtype, self.library, window)
 
     def work_bytes(self, rows: int, keys: int, threads: int) -> int:
-        """What a call of so many rows works in, with so many keys in the longest sequence."""
+        """Bytes of working memory for a call of so many rows, with so many keys in the longest sequence."""
         return int(self.library.functions.work_bytes(self.structure, rows, keys, threads))
 
     def run(

@@ -39,7 +39,7 @@ _WORTHWHILE = 0.95  # share of the model's own memory: a change that leaves more
 
 
 def margin(held: int) -> int:
-    """What there must be beside ``held`` bytes of weights and cache: what a step writes to, fragments."""
+    """Bytes to spare beside ``held`` bytes of weights and cache: for a step's buffers and fragmentation."""
     return held // 5 + LIBRARIES
 
 
@@ -56,7 +56,7 @@ class Alternative:
         return self.needed <= self.free
 
     def words(self) -> str:
-        """For a person: ``--quantize 4bit (4.10 GB)``."""
+        """Words for a person: ``--quantize 4bit (4.10 GB)``."""
         return f"{self.flags} ({bytes_words(self.needed)})"
 
 
@@ -81,7 +81,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it, with a margin."""
+        """The sum of all parts, with a margin."""
         return self.base + self.heads + self.cache + self.margin
 
     @property
@@ -90,7 +90,7 @@ class MemoryEstimate:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What would need less, as flags with their bytes; those that fit come first."""
+        """Flags that would need less, with their bytes; those that fit come first."""
         return tuple(other.words() for other in sorted(self.alternatives, key=lambda one: not one.fits))
 
     def sentence(self) -> str:

@@ -96,7 +96,7 @@ class ForwardChoice:
         return self.native
 
     def words(self) -> str:
-        """For a person: ``forward in C, exact``."""
+        """Words for a person: ``forward in C, exact``."""
         parts = ["forward in C, exact" if self.native else "transformers' forward"]
         if self.captured:
             parts.append("captured as CUDA graphs" + ", in part compiled" * self.compiled)

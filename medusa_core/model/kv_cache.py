@@ -148,7 +148,7 @@ class TreeCache(Cache):
 
     @property
     def position(self) -> int:
-        """Where the next row stands in the text."""
+        """The position of the next row in the text."""
         return self.length + self.left_out
 
     @property

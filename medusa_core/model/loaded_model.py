@@ -95,7 +95,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """The device that token ids go to."""
         return runs_on(self._modules.get_input_embeddings())
 
     @property

@@ -42,7 +42,7 @@ class Packing:
         return self.method == _OWN
 
     def words(self) -> str:
-        """For a person: ``4-bit``, or the method's name."""
+        """Words for a person: ``4-bit``, or the method's name."""
         return f"{self.bits}-bit" if self.bits else self.method
 
 

@@ -72,7 +72,7 @@ class Target:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """The device that token ids go to."""
         return self.held.device
 
     @property

@@ -75,7 +75,7 @@ class StreamedText:
         return self._take(min(len(self._text) - self._hold, len(text_before_stop(self._text, self._stop))))
 
     def rest(self, text: str) -> list[TextSpan]:
-        """What is missing of the run's whole ``text``, which a stop string may end inside a token."""
+        """The rest of the run's whole ``text``, which a stop string may end inside a token."""
         taken = self._take(len(text))
         if self._waiting and self._given < len(text):
             last = self._waiting.pop(0)

@@ -47,7 +47,7 @@ class BlockDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return f"Block drafter of {self.model.block} tokens"
 
     def tensors(self) -> Iterator[torch.Tensor]:

@@ -45,7 +45,7 @@ class ModelDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return f"draft model, {count_words(self.model.held.parameters)} parameters"
 
     def tensors(self) -> Iterator[torch.Tensor]:

@@ -70,7 +70,7 @@ class Eagle3Draft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return "EAGLE-3"
 
     def tensors(self) -> Iterator[torch.Tensor]:

@@ -51,7 +51,7 @@ class HydraDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return counted(self.heads.count, "Hydra head")
 
     def tensors(self) -> Iterator[torch.Tensor]:

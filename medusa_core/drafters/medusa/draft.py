@@ -48,7 +48,7 @@ class MedusaDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return counted(self.heads.count, "Medusa head")
 
     def require_accuracies(self) -> list[list[float]]:

@@ -45,7 +45,7 @@ class MtpDraft(Eagle3Draft):
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return "MTP layer"
 
 

@@ -41,7 +41,7 @@ class TokenSwiftDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return counted(self.count, "TokenSwift head")
 
     def tensors(self) -> Iterator[torch.Tensor]:

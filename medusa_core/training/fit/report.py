@@ -35,7 +35,7 @@ class Card:
     speed: Sequence[str]
 
     def text(self) -> str:
-        """As Markdown."""
+        """The card as Markdown."""
         parts = {
             "Use": ("```bash", *self.commands, "```"),
             "Training": self.training,
