@@ -45,7 +45,7 @@ class Generation:
     trace: RunTrace | None = None  # every step with its tree and numbers, when it was asked for
 
     def __repr__(self) -> str:
-        """In one line what it came to; every step of a trace would fill a screen."""
+        """A summary in one line; every step of a trace would fill a screen."""
         made = f"{counted(len(self.token_ids), 'token')} in {counted(self.steps, 'step')}"
         return f"<Generation: {made}, ended by {self.finish_reason}: {shortened(self.text, 60)!r}>"
 

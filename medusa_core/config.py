@@ -18,15 +18,15 @@ from medusa_core.errors import SettingError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Raise it where steps come to be made in another way, so that times measured before say nothing of them:
-# remembered step times are then measured anew, and stored records are called those of an older engine.
+# Raise it when steps are made in a new way, so that earlier timings no longer hold: remembered step times are
+# then measured anew, and stored records are called those of an older engine.
 # 1: phase by phase in torch. 2: a greedy step is one call of C. 3: one C for every processor.
 # 4: AMX where a processor has it, and AVX2 in tiles of its own.
 # 5: torch keeps to one thread while C computes, and late calls cost fewer on one thread.
 ENGINE_VERSION = 5
 NO_HEADS = "none"
 AUTO_METHOD = "auto"  # the drafter whose weights are there
-WITHOUT_WEIGHTS = "lookup"  # who drafts then where there are none
+WITHOUT_WEIGHTS = "lookup"  # the drafter where no weights are there
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
 MOST_TOP_K = 2**24  # larger than any vocabulary
@@ -56,7 +56,7 @@ class GenerationConfig:
     """Settings of one run.
 
     ``options`` holds settings of drafters and acceptance rules by their names, such as ``tree`` or
-    ``epsilon``; the method and the rule of the run pick theirs from it, what is not given has its default.
+    ``epsilon``; the method and the rule of the run pick theirs from it. Others have their defaults.
     """
 
     method: str = setting("medusa", "who drafts, as `--method NAME`; none is plain decoding")
@@ -130,11 +130,11 @@ class GenerationConfig:
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """From names and values in one list: what is no field goes into ``options``."""
+        """A record from names and values; names that are no fields go into ``options``."""
         return cls().changed(**values)
 
     def changed(self, **values: Any) -> Self:
-        """A copy with other values; what is no field goes into ``options``."""
+        """A copy with other values; names that are no fields go into ``options``."""
         own = {item.name for item in fields(self)}
         options = {name: value for name, value in values.items() if name not in own}
         core = {name: value for name, value in values.items() if name in own}
@@ -161,7 +161,7 @@ class LoadConfig:
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
     quantize: str = setting(
         "none",
-        "hold the base's weights in 8 (on a CPU in C) or 4 bits, else by bitsandbytes; heads stay",
+        "store the base's weights in 4 or 8 bits, by bitsandbytes or, 8 on a CPU, in C; not the heads'",
         choices=("none", "8bit", "4bit"),
     )
     context: int = setting(

@@ -1,4 +1,4 @@
-"""The decode loop, whole: propose, verify, accept, commit, observe, emit.
+"""The whole decode loop: propose, verify, accept, commit, observe, emit.
 
 A generator of ``Step`` records. The app, the command line, the benchmark and the tests read this one
 stream; plain decoding is the same loop with a drafter that proposes nothing. Each step feeds the root and
@@ -71,7 +71,7 @@ class StopCheck(Protocol):
 
 @dataclass(eq=False)
 class Run:
-    """One text that is being decoded: what is its own, and where it stands.
+    """One text that is being decoded: its own parts, and how far it is.
 
     A ``cache`` of an earlier run is continued, by the same drafter or a fresh one: its rows must be those of
     the prompt's first tokens, only the rest is read, and afterwards it holds what was committed. Without one
@@ -104,7 +104,7 @@ class Run:
         return self.cache
 
     def opened(self) -> Sequence[int]:
-        """Make room in the cache; the part of the prompt that is to be read into it."""
+        """Make room in the cache; return the part of the prompt that is to be read into it."""
         slots = min(len(self.prompt) + self.budget, self.target.context) + self.drafter.largest_tree
         if self.cache is None:
             self.cache = self.target.new_cache(slots)
@@ -112,7 +112,7 @@ class Run:
             # The last token is read anew, for the logits and the hidden state that the run starts from.
             known = len(self.prompt) - 1
             if self.drafter.features.all_rows:
-                known = min(known, self.drafter.length)  # it needs the features of what it has not read
+                known = min(known, self.drafter.length)  # it needs the features of all further tokens
             self.cache.truncate(known)
             self.cache.reserve(slots)
         self.drafter.truncate(self.cache.length)
@@ -141,7 +141,7 @@ class Run:
         return logits if self.processor is None else self.processor(logits, tree)
 
     def commit(self, judged: Judged, *, in_place: bool) -> list[int]:
-        """Keep the accepted path: its tokens. ``in_place``: its rows were moved where they belong."""
+        """Keep the accepted path; return its tokens. ``in_place``: its rows are where they belong already."""
         tree, verdict, features = judged.tree, judged.verdict, judged.features
         path = verdict.path
         self.own_cache.commit(range(len(path)) if in_place else path)
@@ -245,7 +245,7 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
 
 
 def _whole(run: Run, clock: Clock) -> Judged | None:
-    """The same in one call of C; None where that cannot be."""
+    """One step of a run in one call of C; None where that cannot be."""
     if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
         return None
     made = run.whole.run(run.own_cache, run.root)
@@ -255,7 +255,7 @@ def _whole(run: Run, clock: Clock) -> Judged | None:
 
 
 def greedy_steps(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedySteps | None:
-    """None where a step needs Python between its phases: by its rule, its drafter or its forward."""
+    """Steps of one call of C each; None where rule, drafter or forward need Python between the phases."""
     if not rule.by_argmax or not isinstance(drafter, NativeDrafter):
         return None
     forward = target.forward
@@ -296,7 +296,7 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
 
 
 def _check_output(logits: torch.Tensor, target: Target) -> None:
-    """Raise MedusaError when a model has read the prompt and says nothing: later steps would say it too."""
+    """Raise MedusaError when the largest logit after the prompt is not finite; later steps need no check."""
     largest = logits.amax()  # a NaN is carried along; -inf masks a token
     if not bool(torch.isfinite(largest)):
         kind = str(target.dtype).removeprefix("torch.")

@@ -41,7 +41,7 @@ class SettingError(MedusaError):
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks; what no terminal or no JSON takes, as in an odd name, is escaped."""
+    """The text without line breaks; characters that a terminal or JSON does not take are escaped."""
     return "".join(
         ascii(character)[1:-1] if unicodedata.category(character) in ("Cc", "Cs") else character
         for character in " ".join(text.split())
@@ -83,14 +83,14 @@ def _fitting(units: list[str], room: int, *, backwards: bool = False) -> str:
 
 
 def close_name(word: str, known: Iterable[str]) -> str:
-    """The one of the names that was meant, or none."""
+    """The name that was probably meant, or an empty one."""
     return next(iter(difflib.get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)), "")
 
 
 def name_fix(word: str, known: Iterable[str], words: str = "", without_list: str = _SEE_HELP) -> str:
-    """What to do about a name that nobody knows: the one that is meant, or all of them, which ``words`` name.
+    """The fix for an unknown name: the one that was meant, or all of them, which ``words`` name.
 
-    A list that a line has no room for is not begun: ``without_list`` is said then.
+    Where a line has no room for the whole list, ``without_list`` takes its place.
     """
     names = list(known)
     if close := close_name(word, names):

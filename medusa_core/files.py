@@ -38,8 +38,8 @@ _TELLS_NOTHING = (
 
 
 def project_folder() -> Path:
-    """The folder that holds ``assets``, ``ui`` and ``app.py``: the clone, or where the package is installed a
-    folder inside it, so that site-packages gets one name alone.
+    """The folder that holds ``assets``, ``ui`` and ``app.py``: the clone or, where the package is installed,
+    a folder inside it, so that site-packages gets one name alone.
     """
     package = Path(__file__).resolve().parent
     inside = package / "_project"
@@ -47,9 +47,9 @@ def project_folder() -> Path:
 
 
 def folder_title(folder: Path) -> str:
-    """What to call a folder where others may read it: its name, with the one around it if that tells nothing.
+    """A folder's title for others to read: its name, with that of its parent where the name tells nothing.
 
-    The rest of the path stays untold.
+    The rest of the path is not shown.
     """
     around = folder.parent
     if folder.name.lower() in _TELLS_NOTHING and around.name and around != Path.home():
@@ -68,7 +68,7 @@ def special_kind(path: str | Path) -> str | None:
 
 @contextmanager
 def naming(file: Path) -> Iterator[None]:
-    """Name ``file`` in the system's error when it is written: that of a full disk comes without a name."""
+    """Put ``file`` into system errors while it is written: that of a full disk names no file."""
     try:
         yield
     except OSError as error:
@@ -103,7 +103,7 @@ def open_file(path: Path) -> BufferedReader:
 
 
 def read_bytes(path: Path) -> bytes:
-    """What the file holds. Raises OSError as ``open_file`` does."""
+    """The file's bytes. Raises OSError as ``open_file`` does."""
     with open_file(path) as stream:
         return stream.read()
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 
 def quiet_libraries() -> None:
-    """For a program of ours: no progress bars, no warnings and no notes of the libraries it has imported."""
+    """Silence progress bars, warnings and notes of the libraries that a program of ours has imported."""
     quiet_bitsandbytes()
     warnings.filterwarnings("ignore", category=FutureWarning)  # meant for the developers of libraries
     transformers = sys.modules.get("transformers")
@@ -24,13 +24,13 @@ def quiet_libraries() -> None:
 
 
 def quiet_bitsandbytes() -> None:
-    """Errors only. Once imported, as peft does wherever it is installed, it names kernels it could fetch."""
+    """Let bitsandbytes log errors only: once imported, as peft does, it names kernels it could fetch."""
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Within it nothing is looked through for reference cycles; for imports and loads of a few seconds.
+    """Pause the search for reference cycles, for imports and loads of a few seconds.
 
     torch and transformers leave a million objects that stay. The collector would go through all of them
     each time their number has grown by a quarter, which is a fifth of the time that importing them takes.
@@ -46,7 +46,7 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For imports that take seconds: without the collector, and with the libraries' messages kept away."""
+    """A context for imports that take seconds: no garbage collector, no messages of the libraries."""
     quiet_libraries()  # silences messages during the imports
     with collector_paused():
         yield

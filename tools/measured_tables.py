@@ -158,7 +158,7 @@ def _gpus(folder: Path) -> list[str]:
 
 
 def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
-    """The rows of one run. What other programs compute has no step of ours, and is never captured."""
+    """The rows of one run. Those of other programs have no step of ours, and are never captured."""
     record = run["record"]
     machine, model = MachineRecord(**record["machine"]), ModelRecord(**record["model"])
     methods = record.get("methods", {})
@@ -193,7 +193,7 @@ def _range_words(row: dict[str, Any], name: str, digits: int = 2) -> str:
 
 
 def _bench_origin(runs: list[dict[str, Any]]) -> str:
-    """The same as ``_origin`` of one machine's runs, each value once."""
+    """``_origin`` for the runs of one machine, each value once."""
     machines = [MachineRecord(**run["record"]["machine"]) for run in runs]
     facts = [
         *(store.title_of(machine) for machine in machines),
@@ -296,14 +296,14 @@ def _grid(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _origin(record: ExperimentRecord) -> str:
-    """On what, when and by which command."""
+    """Where, when and by which command a record was made."""
     machine = record.machine
     facts = [store.title_of(machine), counted(machine.threads, "thread"), record.model.dtype, _date(record)]
     return f"{', '.join([*facts, *_busy(machine)])}: `{record.command}`"
 
 
 def _busy(machine: MachineRecord) -> list[str]:
-    """That other programs ran meanwhile, where they did."""
+    """A note that other programs ran meanwhile, where they did."""
     if not is_busy(machine.model_dump()):
         return []
     return [f"while other programs used {machine.other_cores_busy:.1f} cores"]
@@ -330,8 +330,8 @@ _CAPTURED = {
     "": "no",
 }  # by a forward's words
 DRAFTER = "drafter"
-_WITHOUT_ORDER = ("headline", "steps")  # no drafters are compared there, so no order can be another one
-# By name the experiment and what makes its rows lines.
+_WITHOUT_ORDER = ("headline", "steps")  # they compare no drafters, so no order can contradict the paper's
+# By name the experiment, and the function that turns its rows into lines.
 TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "headline": (store.HEADLINE, _headline),
     "steps": (store.HEADLINE, _steps),

@@ -34,19 +34,19 @@ class NoSettings:
 
 @dataclass(frozen=True)
 class RuleInfo:
-    """What a rule's module says of itself; ``build(temperature, settings, generator)`` makes a run's rule."""
+    """The description of a rule; ``build(temperature, settings, generator)`` makes the rule of a run."""
 
     help: str  # one sentence, behind its name
     build: Callable[[float, Any, torch.Generator], AcceptanceRule]
     settings: type = NoSettings
-    weighs_draws: bool = False  # whether above temperature 0 a drafter that can should draw its guesses
+    weighs_draws: bool = False  # whether drafters that can should draw their guesses above temperature 0
 
 
 class AcceptanceRule(Protocol):
     """What the decode loop asks of a rule. N nodes · V vocabulary
 
-    ``by_argmax``: a node passes if it is the argmax at its parent, so that a device knows the path alone. A
-    step may then be made in C, and the rule is not called.
+    ``by_argmax``: a node passes if it is the argmax at its parent, so that the device can find the path by
+    itself. A step may then be made in C without calling the rule.
     """
 
     by_argmax: bool
@@ -62,21 +62,21 @@ class AcceptanceRule(Protocol):
 
 @functools.cache
 def rule_names() -> tuple[str, ...]:
-    """Names of the rules there are."""
+    """The names of all rules."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return tuple(sorted(name for name in names if name not in _SHARED))
 
 
 @functools.cache
 def rule_info(name: str) -> RuleInfo:
-    """What a rule says of itself. Raises MedusaError for an unknown name."""
+    """The description of a rule. Raises MedusaError for an unknown name."""
     if name not in rule_names():
         raise MedusaError(f"no acceptance rule {name!r:.30}: {name_fix(name, rule_names())}")
     return importlib.import_module(f"{__name__}.{name}").RULE
 
 
 def rules_in_words() -> list[str]:
-    """What the setting's own help says of rules, and "NAME: help" of each rule that it does not name."""
+    """The setting's own help, and "NAME: help" for each rule that it does not mention."""
     said: str = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
     return [said, *(f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in said)]
 
@@ -98,7 +98,7 @@ def make_rule(config: GenerationConfig, generator: torch.Generator) -> Acceptanc
 
 
 def sampling_of(config: GenerationConfig, generator: torch.Generator) -> Sampling | None:
-    """How a drafter that can should draw its guesses in such a run; None where it takes the likeliest."""
+    """How drafters that can should draw their guesses in this run; None where they take the likeliest."""
     if config.temperature <= 0 or not rule_info(config.acceptance).weighs_draws:
         return None
     # Reading settings must not import torch, which a run does anyway.

@@ -46,8 +46,8 @@ class MatchRule:
 def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[int] | None = None) -> Verdict:
     """The verdict on ``tokens`` [N], each against the token that was chosen at its parent.
 
-    The path leads to the deepest node all of whose steps pass, the first by number where several are as deep;
-    ``path`` is that one where it was found in C.
+    The path leads to the deepest node that passes with all its ancestors, the lowest number among equals;
+    ``path`` is this path where C has already found it.
     """
     passes = [parent < 0 or tokens[node] == choices[parent] for node, parent in enumerate(tree.parents)]
     path = path or longest_path(tree, passes, None)

@@ -1,12 +1,12 @@
 """Nucleus acceptance: the model draws a token anew at each node of each path, and the longest match is kept.
 
-As the public Medusa code judges with ``sampling="nucleus"``; its ``top_p`` is the run's own, which has left
-other tokens out of the logits before. Each path from the root to a leaf has draws of its own, also at nodes
-that it shares with others. The path whose guesses were drawn for longest is kept, and the next root is one
-draw more. So a guess on several paths has several chances, and behind a refused guess the model may draw
+This is the public Medusa code's ``sampling="nucleus"``; its ``top_p`` is the run's own, which has already
+removed other tokens from the logits. Each path from the root to a leaf has draws of its own, also at nodes
+that it shares with others. The path with the longest run of drawn guesses is kept, and the next root is one
+more draw. So a guess on several paths has several chances, and behind a refused guess the model may draw
 that very guess: guessed tokens come too often. It is biased with every drafter that guesses; ``match`` with
-the same top-p is exact. At temperature 0 it is greedy matching. Of paths drawn for equally long Medusa's code
-keeps the first, TokenSwift's one at random (arXiv 2502.18890, §2.4).
+the same top-p is exact. At temperature 0 it is greedy matching. Of equally long matches Medusa's code keeps
+the first, TokenSwift's one at random (arXiv 2502.18890, §2.4).
 
 N nodes · V vocabulary
 """
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """Which of several paths is kept that were drawn for equally long."""
+    """Which of several equally long matches is kept."""
 
     ties: str = setting(
         "first",

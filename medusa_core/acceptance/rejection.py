@@ -3,7 +3,7 @@
 Along a path from the root the children of a node are tried in the order in which they were drawn. Behind a
 rejected one p becomes what q did not cover, norm(max(0, p − q)), and q loses the token, since siblings are
 drawn without replacement; where all are rejected the next root is drawn from the p that is left. A drafter
-that does not draw is taken for sure of each guess, q(x) = 1: then x is kept with probability p(x), or else
+that does not draw counts as certain of each guess, q(x) = 1: then x is kept with probability p(x), or else
 p(x) becomes 0. The output has exactly the model's distribution. At temperature 0 it is greedy matching.
 Leviathan et al., 2023 (arXiv 2211.17192); several candidates: Miao et al., 2024 (arXiv 2305.09781).
 
@@ -81,8 +81,8 @@ class RejectionRule:
     def _try(self, p: torch.Tensor, q: torch.Tensor | None, token: int, refused: int) -> tuple[bool, str]:
         """Whether the guess is kept, and why in words that `assets/web/explain.js` reads.
 
-        p and q are those left by the ``refused`` siblings before. Their digits are all that float32 has, so
-        that the words compare as the numbers did.
+        p and q are those left by the ``refused`` siblings before it. They are printed with all digits of
+        float32, so that the printed numbers compare as the originals did.
         """
         u = float(p.new_empty(()).uniform_(generator=self._generator))
         target = float(p[token])
@@ -100,7 +100,7 @@ class RejectionRule:
 
 
 def _without(p: torch.Tensor, q: torch.Tensor | None, token: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """What p and q are when ``token`` was rejected."""
+    """p and q after ``token`` was rejected."""
     if q is None:
         rest = p.clone()
         rest[token] = 0

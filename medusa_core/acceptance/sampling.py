@@ -20,7 +20,7 @@ ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so t
 # At this temperature all but the largest logits have probability 0; float32 rounds much lower ones to 0, and
 # then 0 / 0 is no number.
 COLDEST = 1e-30
-_BELOW_ONE = 1 - 2**-52  # so that rounding takes no number up to the sum of all p
+_BELOW_ONE = 1 - 2**-52  # keeps rounding from lifting a number to the sum of all p
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Sampling:
         return probabilities(logits, self.temperature)
 
     def draw(self, probs: torch.Tensor, count: int) -> torch.Tensor:
-        """``count`` different tokens from ``probs`` [V] as they are drawn; fewer where fewer are possible."""
+        """``count`` different tokens from ``probs`` [V], in draw order; fewer where fewer are possible."""
         # p / e with exponential e: the largest is a draw from p, the next one a draw from the rest of it.
         waits = probs.new_empty(probs.shape).exponential_(generator=self.generator)
         values, tokens = (probs / waits).topk(min(count, len(probs)))
@@ -75,24 +75,24 @@ def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator 
 
 
 def drawn(probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tensor:
-    """One token a row of ``probs`` [N, V], [N]; on a CPU V where they are no numbers (``require_drawn``)."""
+    """One token a row of ``probs`` [N, V], [N]; on a CPU V for a row with NaN (see ``require_drawn``)."""
     if probs.device.type != "cpu":
         return probs.multinomial(1, generator=generator).squeeze(-1)
-    # torch's multinomial takes a random number for each token, here it is one for each row: where it lies
-    # among the sums of p, in float64, so that small p count too.
+    # torch's multinomial takes a random number for each token, this code one for each row: its place among
+    # the cumulative sums of p, in float64 so that small p count too.
     sums = probs.double().cumsum(dim=-1)
     below = sums.new_empty(len(sums), 1).uniform_(generator=generator) * (sums[:, -1:] * _BELOW_ONE)
     return sums.gt(below).logical_not_().sum(dim=-1)
 
 
 def require_drawn(tokens: Iterable[int], vocabulary: int) -> None:
-    """Raise MedusaError for tokens that were drawn from what is no distribution."""
+    """Raise MedusaError if a token was drawn from numbers that are no distribution."""
     if max(tokens) >= vocabulary:
         raise not_a_number()
 
 
 def not_a_number() -> MedusaError:
-    """What to say of a model from whose output nothing can be drawn."""
+    """The error for a model from whose output nothing can be drawn."""
     return MedusaError(
         "the model's output is not a number, its weights are damaged or too large for their dtype: "
         "fetch them again, or use --dtype float32"

@@ -34,9 +34,9 @@ class NodeStatistics:
 class Verdict:
     """The outcome of one step: path (root first), the next root, and what each of N nodes was judged by.
 
-    All lists but ``path`` and ``accepted`` have N entries, the root's first, which always passes. ``reasons``
-    stand in trace and page in place of "accepted" and ``failure``; the page draws a node whose own begins
-    with "not tried" as untried.
+    All lists but ``path`` and ``accepted`` have N entries, the root's first; the root always passes. Trace
+    and page show ``reasons`` in place of "accepted" and ``failure``; the page draws a node whose reason
+    begins with "not tried" as untried.
     """
 
     path: list[int]
@@ -46,7 +46,7 @@ class Verdict:
     threshold: list[float] | None  # None when the rule compares tokens, not probabilities
     failure: str  # why a node does not pass, in the rule's words
     choices: list[int] | None = None  # the token chosen at each node, for rules that compare tokens
-    reasons: list[str] | None = None  # each node's own in the rule's words, for rules that have such
+    reasons: list[str] | None = None  # one for each node in the rule's words, for rules that give them
     accepted: list[int] | None = None  # tokens of the path, for rules that had them from the device anyway
 
 
@@ -55,7 +55,7 @@ def statistics_beside(
 ) -> tuple[NodeStatistics, list[list[int]]]:
     """p and entropy at each node's parent under softmax(logits / temperature); logits [N, V].
 
-    Also ``beside``, tokens [N] each, in the one transfer to the host that it takes.
+    ``beside``, tokens [N] each, come along in the same transfer to the host.
     """
     inner = sorted({max(parent, 0) for parent in tree.parents})
     rows = {node: row for row, node in enumerate(inner)}

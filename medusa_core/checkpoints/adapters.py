@@ -6,7 +6,7 @@ peft matches the patterns of an adapter's config against the name of every modul
 expression may need exponential time. So each is first run on the same names in a process of its own with a
 time limit of some seconds; what ends there in time also ends here, since it is the same work.
 
-Whether a model has its adapter already is asked without peft: its layers carry ``lora_A`` by adapters' names.
+Finding out whether a model has its adapter needs no peft: its layers carry ``lora_A`` by adapters' names.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 
 _OTHER = "give --model the base these heads were trained with"
-SECONDS = 10.0  # for all of them; those of real adapters take milliseconds
+SECONDS = 10.0  # for all patterns; those of real adapters take milliseconds
 _FIX = "write the names of modules instead, or use another adapter"
 
-# Prints the place and the fault of the first expression that is none.
+# Prints the place and the fault of the first pattern that is no regular expression.
 _TRIAL = """
 import json, re, sys
 patterns, names = json.load(sys.stdin)
@@ -118,7 +118,7 @@ def _require_all(wanted: set[str], brought: set[str], folder: Path) -> None:
 
 
 def untie(model: Any) -> None:
-    """Give the LM head weights of its own, when it shares the embedding's: only it is to change."""
+    """Give the LM head weights of its own where it shares the embedding's: the embedding must not change."""
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     weight = cast("torch.Tensor", head.weight)
     if weight is embedding.weight:
@@ -128,7 +128,7 @@ def untie(model: Any) -> None:
 
 @contextmanager
 def without_deprecations() -> Iterator[None]:
-    """Around peft's constructors, which read an attribute by its old name: no setting stops them."""
+    """Silence peft's constructors, which read an attribute by its old name and have no setting for it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield
@@ -166,7 +166,7 @@ def _keys(patterns: Sequence[tuple[str, str]]) -> str:
 
 
 def _patterns(config: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where a pattern stands in a config and the expression that peft makes of it. Names are none."""
+    """Each pattern's place in a config and the expression that peft makes of it; plain names are left out."""
     for key in ("target_modules", "exclude_modules"):
         if isinstance(value := config.get(key), str) and value != "all-linear":
             yield key, rf"(?:{value})\Z"
@@ -194,7 +194,7 @@ def has_loaded(model: torch.nn.Module, folder: Path) -> bool:
     own = dict(model.named_parameters())
 
     def is_in_model(adapter: str, name: str, tensor: torch.Tensor) -> bool:
-        # In the model each tensor's name has that of its adapter in it.
+        # In the model each tensor's name contains the name of its adapter.
         found = own.get(name.removeprefix(_PREFIX).removesuffix("weight") + f"{adapter}.weight")
         if found is None or found.shape != tensor.shape:
             return False

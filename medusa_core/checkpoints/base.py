@@ -1,7 +1,7 @@
-"""A base model out of its folder, through transformers: a fault is said with the file and the way out.
+"""Load a base model from its folder with transformers; errors name the file and what to do.
 
-transformers checks little of a config and speaks to developers. So files are looked at first, which costs
-their headers, and what it stumbles over all the same becomes one line.
+transformers checks little of a config, and its errors speak to developers. So the files are checked first,
+of which only headers are read, and what transformers still raises becomes an error of one line.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 
 # While transformers makes a model, it switches the tying of weights off in its classes, and the model's dtype
 # is torch's default: two threads at once could leave either so for the whole process. Other threads compute
-# meanwhile, so none of our tensors of floats may take the default. Counts the calls of a thread: they nest.
+# meanwhile, so none of our tensors of floats may take the default. Reentrant, as a thread's calls nest.
 ONE_MODEL_AT_A_TIME = threading.RLock()
-# A process that was forked in mid-load would keep what the load changes, and a lock that nobody opens.
+# A process forked during a load would keep the load's changes, and a lock that nobody releases.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=ONE_MODEL_AT_A_TIME.acquire,
@@ -52,17 +52,17 @@ if hasattr(os, "register_at_fork"):
         after_in_child=ONE_MODEL_AT_A_TIME.release,
     )
 
-# from_pretrained then reports what is missing or has another shape, where it would put random numbers in its
-# place or end in a riddle; require_all_tensors reads the report.
+# With these, from_pretrained reports missing and misshapen tensors, where it would otherwise fill them at
+# random or fail without saying why; require_all_tensors reads the report.
 # Pickles are read by the loader that runs nothing in them.
-# A config may ask for plain tuples as results, of which transformers' own models stumble inside.
+# A config may ask for plain tuples as results, over which transformers' own models stumble.
 STRICT = dict.fromkeys(
     ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_dict"), True
 )
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
 _MOST_LAYERS = 1000
-# Numbers of which transformers makes a list or a dictionary when it reads a config, and what is enough.
+# Upper limits of numbers from which transformers builds a list or a dictionary when it reads a config.
 _MOST = {"num_hidden_layers": _MOST_LAYERS, "n_layer": _MOST_LAYERS, "num_labels": 10_000}
 _LABELS = ("id2label", "label2id")
 _NAMES = (WEIGHTS_NAME, PICKLED_NAME)
@@ -92,7 +92,7 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
 
 
 def _too_many(said: Any) -> Iterator[str]:
-    """Words for each count in a config, or in a part of it, that no model has."""
+    """A phrase for each count in a config, or in a part of it, that is beyond any model's."""
     if not isinstance(said, dict):
         return
     for key, value in said.items():
@@ -124,7 +124,7 @@ def check_weights(folder: Path) -> None:
         files = next(filter(None, (shards(folder, name, lambda _: True) for name in _NAMES)), [])
         if not files:
             raise MedusaError(_no_weights(folder))
-        packed = "quantization_config" in read_config(folder)  # into integers of any kind
+        packed = "quantization_config" in read_config(folder)  # quantized weights are integers
         for file in files:
             pickled = file.suffix == ".bin"
             try:
@@ -139,7 +139,7 @@ def check_weights(folder: Path) -> None:
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:
-    """Faults of its files become those of the model in ``folder``."""
+    """Turn errors of its files into errors of the model in ``folder``."""
     try:
         yield
     except MedusaError as error:
@@ -167,9 +167,9 @@ def _require_floats(file: Path, kinds: dict[str, str]) -> None:
 
 @contextmanager
 def reading_base(folder: Path) -> Iterator[None]:
-    """For one thread at a time; what transformers raises within becomes a MedusaError.
+    """Let one thread load at a time, and turn an exception of transformers into a MedusaError.
 
-    Unless memory is short, which is no fault of files.
+    Running out of memory is passed on as it is, since it is no fault of the files.
     """
     try:
         with ONE_MODEL_AT_A_TIME:
@@ -213,7 +213,7 @@ def empty_base(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedMo
 
 
 def model_class(config: PreTrainedConfig) -> type[AutoModelForCausalLM | AutoModelForMultimodalLM]:
-    """Whose ``from_pretrained`` loads it: a model that also reads pictures or sound goes by another class."""
+    """The class whose ``from_pretrained`` loads it: another for models that also read pictures or sound."""
     if _reads_text_alone(config) or type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForMultimodalLM
@@ -242,7 +242,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> PreTrain
 
 
 def _is_plain_tokenizer(folder: Path) -> bool:
-    """Whether AutoTokenizer would take the general class, which it knows after it has imported models."""
+    """Whether AutoTokenizer would take the general class, which it finds out only by importing models."""
     vocabulary, settings = (folder / name for name in _TOKENIZER_JSON[:2])
     if not vocabulary.is_file() or not settings.is_file() or plain_llama_config(folder) is None:
         return False

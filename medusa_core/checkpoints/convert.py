@@ -1,6 +1,6 @@
-"""Heads from any public format into any other, with what the engine that reads them there wants beside them.
+"""Convert heads between all public formats, with the files that the target's engine wants beside them.
 
-Tensors go over as they are, in their dtype, so that there and back is bit for bit. Only the native
+Tensors go over as they are, in their dtype, so that a round trip is bit for bit. Only the native
 format knows the project's trees, accuracies and adapters: a base that was trained with its heads is
 merged for all others. ``checkpoints.serving`` knows what serving engines want and how they are started.
 """
@@ -63,7 +63,7 @@ _OURS = [CONFIG_NAME, f"{HEADS_NAME}*", f"{WEIGHTS_NAME}*", serving.CHOICES_NAME
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """What is to be converted, into what, and what may be done for it."""
+    """What to convert, into which format, and with which options."""
 
     source: str  # folder or hub name
     target: Path
@@ -320,7 +320,7 @@ def _holds_a_model(folder: Path) -> bool:
 
 @contextmanager
 def staged(target: Path) -> Iterator[Path]:
-    """A folder beside the target that takes its place when all went well, and goes when it did not."""
+    """A folder beside the target that takes its place on success and is removed on failure."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))

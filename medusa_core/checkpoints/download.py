@@ -25,7 +25,7 @@ from tqdm import tqdm
 from medusa_core.errors import MedusaError
 from medusa_core.words import bytes_words
 
-LOOK_AGAIN = 0.1  # seconds between two words to the caller
+LOOK_AGAIN = 0.1  # seconds between two reports to the caller
 
 Progress = Callable[[str, float | None], None]  # words for a person, and the share that is done
 
@@ -44,7 +44,7 @@ class Wanted:
     unwanted: Sequence[str]
 
     def missing_bytes(self) -> int | None:
-        """Bytes of those that are not in the cache; None while the hub's list of files is not there.
+        """Bytes of the files that are not in the cache; None until the hub has listed its files.
 
         Read from what the download under way has stored. A dry run of ``snapshot_download`` would ask the hub
         again, for the list and for each file, and raise one error for all reasons where it cannot.
@@ -91,7 +91,7 @@ class _Transfer:
         return Bar
 
     def tell(self, progress: Progress) -> None:
-        """Say how far it is. Raises MedusaError when the disk has no room for the rest."""
+        """Report how far it is. Raises MedusaError when the disk has no room for the rest."""
         name = self._wanted.repository
         if not any(bar.total for bar in self._bars):
             progress(f"Asking the hub for {name}", None)
@@ -121,7 +121,7 @@ class _Transfer:
 
 
 def watched(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Progress) -> Path:
-    """What ``download`` returns when it is given the class of its bars, with word to ``progress`` meanwhile.
+    """The result of ``download``, called with the class of its bars, while ``progress`` hears how far it is.
 
     An exception that ``progress`` raises ends the download; what has arrived stays in the hub's cache.
     """

@@ -1,8 +1,8 @@
-"""Tensors out of files: safetensors, sharded or not, and ``.pt`` through the loader that executes nothing.
+"""Read tensors from files: safetensors, sharded or not, and ``.pt`` by the loader that executes nothing.
 
-Knows which files hold heads, and not what the tensors' names mean. Of a safetensors file the header alone
-says names, shapes and kinds: safetensors refuses one that was cut short, which huggingface_hub's parser of
-local headers does not see.
+This module knows which files hold heads, not what the tensors' names mean. Names, shapes and kinds are read
+from a safetensors file's header by safetensors itself: it refuses a file that was cut short, which
+huggingface_hub's parser of local headers does not notice.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read_state(folder: Path) -> State:
 
 
 def read_tensors(folder: Path, name: str, wanted: Callable[[str], bool], what: str = "heads") -> State:
-    """The wanted tensors of ``name`` or of its shards, and of nothing else.
+    """The wanted tensors of ``name`` or of its shards; no other file is read.
 
     Raises MedusaError that says it could not read ``what``.
     """
@@ -129,7 +129,7 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
         return [folder / name]
     index = folder / f"{name}.index.json"
     if not index.is_file():
-        # Shards without their index still are whole: what is in them counts.
+        # Shards without their index are still whole files: all that they hold counts.
         return sorted(folder.glob(f"{name.removesuffix('.safetensors')}-*.safetensors"))
     files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
     for file in files:
@@ -174,7 +174,7 @@ def read_pickled(file: Path, what: str = "heads") -> State:
 
 
 def pickle_fault(file: Path, error: Exception) -> str:
-    """Why a pickle cannot be read, which is opened without running what it may hold."""
+    """Why a pickle cannot be read by the loader that runs nothing in it."""
     if isinstance(error, OSError):
         return file_fault(file, error)
     if called := _CODE.search(str(error)):
@@ -211,7 +211,7 @@ def read_json(file: Path, fix: str = AGAIN) -> dict[str, Any]:
     return content
 
 
-_FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names what is turned into the model's dtype
+_FLOATS = ("F64", "F32", "F16", "BF16")  # safetensors' names of kinds that are converted to the model's dtype
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ class TensorHeader:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its numbers are turned into the model's dtype when it is read."""
+        """Whether its numbers are converted to the model's dtype when it is read."""
         return self.kind in _FLOATS
 
     @property

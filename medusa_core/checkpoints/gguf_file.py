@@ -25,7 +25,7 @@ from medusa_core.files import whole_file
 GGUF = "gguf"
 SUFFIX = ".gguf"
 Q8_0 = "Q8_0"  # 8 bits a number, and a scale for each 32 of a row
-KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "q8_0": Q8_0}  # by what a flag says
+KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "q8_0": Q8_0}  # by the flag's value
 # Types of matrices as GGUF names them, other than those in blocks.
 _DTYPES = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 # llama.cpp's architecture by the model type that transformers knows.
@@ -70,7 +70,7 @@ class GgufModel:
 
     @classmethod
     def of(cls, model: Any, kind: str) -> GgufModel:
-        """``model`` has what transformers' causal LM has; ``kind`` is that of its matrices.
+        """The file's content for ``model``, shaped like transformers' causal LM, with matrices of ``kind``.
 
         Raises MedusaError where llama.cpp would compute something else, and where gguf is not installed.
         """
@@ -106,7 +106,7 @@ class GgufModel:
         return found.hexdigest()
 
     def write(self, file: Path) -> None:
-        """Raises OSError."""
+        """Write the file. Raises OSError."""
         writer = self.gguf.GGUFWriter(file, self.architecture)
         for name, value in self.settings.items():
             getattr(writer, f"add_{name}")(value)
@@ -130,7 +130,7 @@ class GgufModel:
             writer.close()
 
     def _kind_of(self, tensor: torch.Tensor) -> str:
-        """Vectors keep every bit, and rows that do not divide into blocks are not quantized."""
+        """Its kind in the file: vectors keep every bit; rows that do not fill blocks are not quantized."""
         if tensor.ndim == 1:
             return "F32"
         block, _ = self.gguf.GGML_QUANT_SIZES[self.gguf.GGMLQuantizationType[self.kind]]
@@ -147,7 +147,7 @@ class GgufModel:
 
 
 def _architecture(config: Any) -> str:
-    """llama.cpp's name for it. Raises MedusaError for a model that it would compute otherwise."""
+    """llama.cpp's name for a model's architecture. Raises MedusaError where it would compute otherwise."""
     kind = config.model_type
     if kind not in _ARCHITECTURES:
         raise MedusaError(f"{kind} is not written as GGUF: use one of {', '.join(_ARCHITECTURES)}")
@@ -184,7 +184,7 @@ def _rotation(config: Any) -> dict[str, Any]:
 
 
 def _rotary_factors(model: Any, architecture: str) -> torch.Tensor | None:
-    """What llama.cpp divides each frequency by [D / 2], None where nothing is scaled. Raises MedusaError."""
+    """Divisors of the frequencies in llama.cpp [D / 2], None where nothing is scaled. Raises MedusaError."""
     rotation = _rotation(model.config)
     kind = rotation.get("rope_type", "default")
     if rotation.get("partial_rotary_factor", 1) != 1:
@@ -202,7 +202,7 @@ def _rotary_factors(model: Any, architecture: str) -> torch.Tensor | None:
 
 
 def _in_pairs(tensor: torch.Tensor, heads: int | None) -> torch.Tensor:
-    """llama.cpp turns the numbers 2 i and 2 i + 1 of a head together, transformers i and i + D / 2."""
+    """Reorder rows: llama.cpp rotates the numbers 2 i and 2 i + 1 of a head, transformers i and i + D / 2."""
     if heads is None:
         return tensor
     return tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)

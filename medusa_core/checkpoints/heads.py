@@ -1,6 +1,6 @@
-"""Heads out of a folder in any format, made ready for one base, and into a folder again.
+"""Read heads in any format from a folder, make them ready for one base, and write them to a folder.
 
-Needs tensors alone, so that conversion checks what it writes by the same rules as the engine what it runs.
+Needs tensors alone, so that conversion and engine check heads by the same rules.
 
 K heads · V vocabulary · d hidden size
 """
@@ -30,7 +30,7 @@ def read_heads(folder: Path) -> HeadTensors:
 
     Their number and shapes are those of the tensors; where the config disagrees, ``notes`` say so.
     """
-    # Of files that hold heads and nothing else the config is a courtesy; of the others it says what they are.
+    # Files that hold heads and nothing else need no config; for the others it says what they are.
     layout = layout_of(folder)
     state = read_state(folder)
     tensors = (from_vllm if layout is Layout.VLLM else from_public)(state, str(folder))
@@ -38,7 +38,7 @@ def read_heads(folder: Path) -> HeadTensors:
 
 
 def _disagreements(tensors: HeadTensors, config: dict[str, Any], layout: Layout | None) -> Iterator[str]:
-    """One sentence for each number that the config has wrong: published configs are known to."""
+    """One sentence for each wrong number in the config: some published configs have them."""
     of_heads = layout is Layout.VLLM
     says = {
         "heads": config.get("num_heads") if of_heads else config.get("medusa_num_heads"),
@@ -69,7 +69,7 @@ OTHER_BASE = "they belong to another base, so give --heads made for this one, or
 def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> HeadTensors:
     """The tensors for a base whose LM head is ``lm_head`` [V, d], on its device and in its dtype.
 
-    Raises MedusaError when hidden size or vocabulary differ, or when there are numbers that are none.
+    Raises MedusaError when hidden size or vocabulary differ, or when a number is NaN or infinite.
     """
     _require_same_sizes(tensors, lm_head, source)
     require_finite(f"the heads in {source}", _weights(tensors), lm_head.dtype)
@@ -109,14 +109,14 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     last = tensors.lm_weight.to(lm_head.device, lm_head.dtype)
     if last.ndim == 3:
         return last
-    # One matrix for all heads: the base's, or else one that each of them gets a copy of.
+    # One matrix for all heads: the base's, or else one of which each head gets a copy.
     if tensors.token_map is None and torch.equal(last, lm_head):
         return lm_head.detach()
     return last.expand(tensors.count, -1, -1).contiguous()
 
 
 def _weights(tensors: HeadTensors) -> State:
-    """The heads' numbers by what they are for."""
+    """The heads' tensors by their role."""
     blocks = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
     return blocks if tensors.lm_weight is None else blocks | {"LM head": tensors.lm_weight}
 
@@ -151,7 +151,7 @@ def write_file(state: State, file: Path) -> None:
 
 @contextmanager
 def disk_errors() -> Iterator[None]:
-    """A full disk, for which each writer of tensors has an error of its own, becomes an OSError again."""
+    """Raise OSError for a full disk, which each writer of tensors reports by an error of its own."""
     try:
         yield
     except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""The public names of heads' tensors, to one record and back; strict, since a gap would be filled by chance.
+"""Map the public names of heads' tensors to one record and back; strict, as gaps would be filled at random.
 
 i = head, j = layer, L = number of layers. v1: ``{i}.{j}.linear.weight/bias`` and ``{i}.{L}.weight``; v2
 leaves the last one out and uses the base's LM head. vLLM: ``blocks.{i}.layers.{j}.weight/bias``,
@@ -60,11 +60,11 @@ class HeadTensors:
 
 @dataclass(frozen=True)
 class _Found:
-    """Tensors of a file by number, and how that file would call them."""
+    """Tensors of a file by number, and the names that the file has for them."""
 
     source: str
     blocks: _Blocks
-    last: _Last  # of vLLM without the number of layers
+    last: _Last  # keys are (head, L); for vLLM's files, which do not name L, (head, None)
     block_name: Callable[[int, int, str], str]
     last_name: Callable[[int, int | None], str]
 

@@ -142,7 +142,7 @@ def _download(name: str, wanted: Wanted, bars: type[tqdm]) -> str:
 
 def _why_not(name: str, error: Exception) -> str:
     """One line: what could not be had, why, and what to do."""
-    # Of an error that is several of these, the first says most.
+    # Where an error is an instance of several, the first says most.
     reasons = {
         GatedRepoError: "its owner asks for consent; accept it on the hub, then set HF_TOKEN or log in",
         RepositoryNotFoundError: "the hub knows none; check the name, or set HF_TOKEN if it is private",

@@ -1,7 +1,7 @@
 """The config of a Llama without transformers, whose import takes longer than reading a small model.
 
-Taken is only what leaves nothing to judge: each setting in config.json is known here and of its usual kind.
-What differs in anything is left to transformers and to ``base``, which says what is wrong.
+It reads a config.json only if every setting is known here and has its usual kind. Any other is left to
+transformers and to ``base``, which says what is wrong.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def plain_llama_config(folder: Path) -> PlainLlamaConfig | None:
     """The settings of the Llama in ``folder``; None for what transformers is to read or to refuse."""
     try:
         said = read_config(folder)
-        rope = said.get("rope_parameters")  # of version 5 of transformers, before it theta stood alone
+        rope = said.get("rope_parameters")  # since transformers 5; before, theta stood alone
         if isinstance(rope, dict) and rope == {"rope_type": "default", "rope_theta": rope.get("rope_theta")}:
             if "rope_theta" in said:
                 return None

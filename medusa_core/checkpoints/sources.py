@@ -39,7 +39,7 @@ class Sources:
 
     @property
     def named(self) -> tuple[Path, ...]:
-        """Those that were asked for, and the heads that belong to the model."""
+        """The folders that were asked for, and the heads that belong to the model."""
         return (*((self.heads,) if self.heads is not None else ()), *self.more)
 
 
@@ -154,7 +154,7 @@ def base_of_heads(folder: Path, name: str, fetch: Fetch = ALL_FILES) -> tuple[Pa
 
 
 def base_path(base: str, heads: Path) -> str:
-    """What to locate for the base that heads name: a path is meant from here, or else from the heads."""
+    """The name or path of the base that heads name: a path starts from here, or else from the heads."""
     if base == EMBEDDED:
         return str(embedded_model())
     beside = as_folder(str(heads / base))

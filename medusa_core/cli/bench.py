@@ -76,14 +76,14 @@ def _methods(text: str) -> list[str]:
 
 
 def _all_methods(engine: Engine, named: list[str]) -> list[str]:
-    """What the engine can run and the peers that need no compiler, after them what else was named."""
+    """The engine's own methods and the peers that need no compiler, then whatever else was named."""
     peers = [name for name, peer in ALL_PEERS.items() if not peer.compiles]
     found = [BASELINE, *engine.methods(), *peers, *named]
     return [name for name in dict.fromkeys(found) if name != ALL]
 
 
 def _print_tables(record: dict) -> None:
-    # What a name or a reason holds is no markup.
+    # Names and reasons are plain text, no markup.
     console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
     settings = record["settings"]
     runs = f"{counted(settings['prompts'], 'prompt')} × {counted(settings['runs'], 'run')}"
@@ -195,7 +195,7 @@ def _milliseconds(value: float) -> str:
 
 
 def _notes(record: dict) -> list[str]:
-    """What the reader of the tables must know of them."""
+    """Notes that the reader of the tables needs."""
     settings = record["settings"]
     temperature = settings["temperature"]
     lines = ["Medians of rounds and their ratios (lowest–highest); tokens/s count the reading of the prompt."]
@@ -219,7 +219,7 @@ def _notes(record: dict) -> list[str]:
 
 
 def limit_words(figures: dict) -> list[str]:
-    """What the least time of a step was reckoned from."""
+    """How the least time of a step was computed, in words; empty where it was not."""
     limits = next((m["limits"] for m in figures.values() if "limits" in m), None)
     if limits is None:
         return []

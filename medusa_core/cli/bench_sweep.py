@@ -1,4 +1,4 @@
-"""What ``bench --sweep``, ``--batch`` and ``--shape`` do: the time of a step as one thing changes."""
+"""What ``bench --sweep``, ``--batch`` and ``--shape`` do: time a step while one quantity varies."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
 
 
 def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
-    """What is loaded, one after the other: once for each dtype."""
+    """What to load, one after the other: for a sweep of dtypes once for each."""
     if sweep != DTYPE:
         return [config]
     kinds = swept_dtypes(place(config.device, "float32").device.type)
@@ -147,7 +147,7 @@ def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[
 
 
 def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] | None) -> dict[str, Any]:
-    """Without what random weights say nothing of; what heads of known accuracies would make is simulated."""
+    """The record without figures that random weights make meaningless; known accuracies add a simulation."""
     meaningless = ("tokens_per_step", "tokens_per_second", "tokens_per_second_range", "gain", "over_first")
     kept = {name: value for name, value in record.items() if name not in meaningless}
     return kept if accuracies is None else kept | simulated(case, record, accuracies)

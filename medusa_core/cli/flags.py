@@ -50,8 +50,8 @@ def read_settings(config: type[T], args: argparse.Namespace, **changes: Any) -> 
 def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] = ()) -> None:
     """Add the flags of a run: its settings and those of every drafter and acceptance rule.
 
-    The latter are among what is parsed only where they are given, so that one that counts for nothing in the
-    run can be told of.
+    The latter are in the parsed arguments only if they were given, so that a flag that counts for nothing in
+    the run can be reported.
     """
     left = {*leave_out, "options"}
     words = {
@@ -76,7 +76,7 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
 
 
 def _add_option_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
-    """The flags of drafters and rules, each once; ``shown``: whether help says them."""
+    """Add the flags of drafters and rules, each once; ``shown``: whether help lists them."""
     items: dict[str, list[Field]] = {}
     for item in (item for kind in option_kinds() for item in fields(kind)):
         items.setdefault(item.name, []).append(item)
@@ -150,7 +150,7 @@ def numbers(text: str, flag: str) -> list[int]:
 
 
 def check_output_file(name: str, flag: str, *, folder_is_made: bool = False) -> Path:
-    """The file of that name. Raises MedusaError when it cannot be written, before the work that it is for."""
+    """The file of that name. Raises MedusaError when it cannot be written, before any work is done."""
     file = Path(_given(name, flag, "file"))
     try:
         if file.is_dir():
@@ -191,7 +191,7 @@ def check_output_folder(name: str, flag: str) -> Path:
 
 
 def _given(name: str, flag: str, what: str) -> str:
-    """The name. Raises MedusaError for none, which a path would take for the folder one is in."""
+    """The name. Raises MedusaError for an empty one, which a path would take for the working folder."""
     if not name.strip() or "\0" in name:
         raise MedusaError(f"{flag} is {name!r}: name a {what}")
     return name
@@ -206,7 +206,7 @@ def _add_flag(
     shown: bool = True,
     only_if_given: bool = False,
 ) -> None:
-    """``default`` is the flag's where it is not the record's; ``shown``: whether help says it."""
+    """Add the flag of a setting; ``default`` replaces the record's own; ``shown``: whether help says it."""
     meta = item.metadata
     flag = _flag_of(item.name)
     if default is None and item.default is not MISSING:

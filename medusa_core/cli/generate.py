@@ -30,7 +30,7 @@ from medusa_core.text.streamed_text import StreamedText, TextSpan
 from medusa_core.trace.builder import TraceBuilder, write_trace
 from medusa_core.words import bytes_words
 
-LONG = 4096  # tokens of a run from which its memory is said before it begins
+LONG = 4096  # runs of so many tokens or more state their memory before they begin
 Ended = tuple[dict[str, Any], KeyboardInterrupt | None]  # its record, and what stopped it
 
 
@@ -57,7 +57,7 @@ def _run_one(
         memory = run_memory(engine, len(prompt), config)
         print(memory.words(), file=sys.stderr)
         memory.require()
-    # A trace keeps every step, which a long text without one can do without.
+    # A builder keeps every step in memory, so there is one only where a trace was asked for.
     builder = TraceBuilder(engine, config, prompt) if args.trace is not None else None
     summary = engine.summary(config)
     printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
@@ -249,7 +249,7 @@ def _rates(run: SavedRun) -> str:
 
 
 def _said(run: SavedRun, folder: str) -> str:
-    """What came of it: speed and memory, and where the text lies."""
+    """The result of a saved run in words: speed, memory, and where the text lies."""
     totals, end = run.totals, run.end
     words = f"{totals.tokens:,} tokens in {totals.steps:,} steps: {_rates(run)}, "
     words += f"{totals.tokens_per_second:,.0f} tokens/s"

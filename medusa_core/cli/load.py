@@ -1,7 +1,7 @@
 """What commands do before their first token: load, choose the drafter, say what runs.
 
-A load is one line on the terminal that says how far it is, gone when it is over. Nothing is written where
-standard error is no terminal.
+A line on the terminal shows how far a load is and disappears at its end. Nothing is written where standard
+error is no terminal.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def load_with_line(config: LoadConfig) -> Engine:
 def load_for_runs(
     config: LoadConfig, runs: Iterable[GenerationConfig], *, all_drafters: bool = False
 ) -> Engine:
-    """The same with the drafters of ``runs``, and the step times where one of them has the tree "auto".
+    """The engine with the drafters of ``runs``, and with step times where a run has the tree "auto".
 
     With ``all_drafters`` the runs are those of all methods, and weights may be missing. Raises MedusaError.
     """

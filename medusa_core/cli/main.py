@@ -38,13 +38,13 @@ _LESS = "use a smaller model, batch or context, or close what else is running"
 
 
 class _ShortHelp(argparse.HelpFormatter):
-    """Negations are named where they change something, and no room is left empty beside flags."""
+    """Help that names negations only where they change something, with little room beside flags."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrapped, but for a list whose lines begin with a space."""
+        """Wrap the text, unless it is a list whose lines begin with a space."""
         return text if text.startswith(" ") else super()._fill_text(text, width, indent)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
@@ -55,7 +55,7 @@ class _ShortHelp(argparse.HelpFormatter):
 
 
 class _PrintCompletion(argparse.Action):
-    """Prints what a shell completes commands and flags by, as shtab makes it of the parser, and ends."""
+    """Prints a shell's completion script, which shtab makes from the parser, and ends."""
 
     def __call__(self, parser: argparse.ArgumentParser, _: Any, shell: Any, __: Any = None) -> None:
         try:
@@ -133,9 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
-    """Run it; an error that the user can mend becomes one line on standard error and its exit code."""
+    """Call ``run``; an error that the user can mend becomes one line on standard error and an exit code."""
     if isinstance(sys.stdin, io.TextIOWrapper):
-        # Bytes that are no UTF-8 become characters that a prompt must not have, as those of an argument do.
+        # Bytes that are no UTF-8 become surrogates, as in arguments; prompts with such are refused.
         sys.stdin.reconfigure(errors="surrogateescape")
     try:
         with signals_stop():
@@ -149,9 +149,9 @@ def exit_code_of(run: Callable[[], None]) -> int:
     except ModuleNotFoundError as error:
         return _refuse(str(missing_package(error)))
     except BrokenPipeError:
-        _drop_output()  # its reader has gone
+        _drop_output()  # the pipe's reader has gone
     except OSError as error:
-        # What the system refuses is the user's to know: a full disk, a folder that is a file, a permission.
+        # The user must hear what the system refuses: a full disk, a folder that is a file, a permission.
         # Files are named where they are written; standard output has no name.
         if error.filename is None:
             _drop_output()
@@ -166,7 +166,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
 
 def _drop_output() -> None:
     """Keep Python from complaining when it flushes standard output at its end."""
-    with suppress(io.UnsupportedOperation):  # one that is no file is not flushed
+    with suppress(io.UnsupportedOperation):  # an output that is no file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -79,7 +79,7 @@ def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
 
 
 def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
-    """Raise MedusaError for a run whose figures are not the project's: ``elsewhere`` is the flag for it."""
+    """Raise MedusaError for a run whose figures are not the project's; ``elsewhere`` is the flag for it."""
     if args.quick:
         raise MedusaError("a quick run is too coarse to be shipped: leave out --quick or --store")
     if (args.model, args.heads) != (LoadConfig.model, LoadConfig.heads):
@@ -89,7 +89,7 @@ def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
 
 
 def _kept(args: argparse.Namespace, engine: Engine) -> ExperimentRecord | None:
-    """The stored record of this engine, weights, machine and command, so that a series of them goes on."""
+    """The stored record of this engine, weights, machine and command, which need not be measured again."""
     found = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
     command = command_line(args.experiment, load_experiment(args.experiment), args)
     return found if found is not None and found.command == command else None
@@ -134,7 +134,7 @@ def _model_record(info: EngineInfo) -> ModelRecord:
 
 
 def machine_of(engine: Engine) -> dict[str, Any]:
-    """What a record says of the machine that an engine runs on."""
+    """The description, for a record, of the machine that an engine runs on."""
     return machine_record(engine) | {"transformers": transformers.__version__}
 
 
@@ -148,7 +148,7 @@ def default_flags(module: ModuleType) -> dict[str, Any]:
 
 
 def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
-    """What formulas give: the model is a shape, the machine a data sheet."""
+    """The record of an experiment by formulas: the model is a shape, the machine a data sheet."""
     module = load_experiment(name)
     settings = read_settings(module.Settings, args)
     shape, device = known_shapes()[settings.model], find_device(settings.device)
@@ -217,7 +217,7 @@ def _record(
 
 
 def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str:
-    """The command with every flag that was set; of absolute paths the last part, which is all they say."""
+    """The command with every flag that was set; absolute paths are cut to their last part."""
     words = ["python", "-m", "medusa_core", "reproduce", name]
     for entry in getattr(args, "prompts", None) or []:
         words += ["--prompts", str(_shown(entry))]

@@ -16,7 +16,7 @@ _AGAIN = 0.05  # seconds until a signal is sent again
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
+    """Raised when SIGTERM comes."""
 
 
 def stop_by(number: int) -> KeyboardInterrupt:
@@ -40,7 +40,7 @@ def signals_stop() -> Iterator[None]:
             hook(dropped)
             return
         number = signal.SIGTERM if issubclass(dropped.exc_type, Terminated) else signal.SIGINT
-        # A thread of threading is waited for until it runs, and the signal must come when this hook is over.
+        # threading.Thread would wait until it runs, but the signal must come when this hook is over.
         _thread.start_new_thread(_send, (number,))
 
     sys.unraisablehook = send_again

@@ -19,18 +19,18 @@ NONE = "–"
 
 
 def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table:
-    """A table without lines but the one below its head."""
+    """A table whose only line is the one below its head."""
     return Table(*names, box=SIMPLE_HEAD, padding=padding, **options)
 
 
 def wide_console(file: TextIO | None = None) -> Console:
-    """One of at least ``COLUMNS``; what a name or a reason holds is no markup."""
+    """A console of at least ``COLUMNS``; names and reasons are plain text, no markup."""
     width = max(Console().width, COLUMNS)
     return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
 
 
 def headlines(record: Mapping[str, Any], *more: str) -> list[str]:
-    """What model ran where, above the tables of a measurement, and ``more`` of it."""
+    """The lines above a measurement's tables: which model ran where, and ``more``."""
     machine, model = record["machine"], record["model"]
     where = f"{machine['processor']}, {counted(machine['threads'], 'thread')}"
     first = [f"{model['name']} · {model['dtype']} on {model['device']}", where, *more]
@@ -39,7 +39,7 @@ def headlines(record: Mapping[str, Any], *more: str) -> list[str]:
 
 @contextmanager
 def run_bar(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar over so many runs; what it yields counts one, by the name of its method."""
+    """A bar over ``total`` runs; yields a function that counts one run, given its method's name."""
     # The delay is so that an error stands alone.
     with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
 

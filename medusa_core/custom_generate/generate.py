@@ -1,9 +1,9 @@
 """Medusa inside transformers: ``model.generate(ids, custom_generate=medusa_generate, medusa_heads="NAME")``.
 
 transformers prepares inputs, settings, logits processors and stopping criteria as for its own decoding and
-calls ``medusa_generate`` instead of its loop, which here is ``decode``, the one there is. Greedy output is
-the same; sampled output is too, given the seed, because ``ProcessedMatch`` draws as transformers does. What
-cannot be honoured is refused.
+calls ``medusa_generate``, which runs ``decode``, instead of its own loop. Greedy output is the same; sampled
+output is too, given the seed, because ``ProcessedMatch`` draws as transformers does. Settings that cannot be
+honoured are refused.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from medusa_core.trees.tree import Topology, load_tree
 
 _ACCEPTANCE = ("match", "typical")
 _WEIGHING = "rejection"  # a rule of the engine that has no place here
-_OWN_CACHE = ("quantized", "offloaded")  # caches that were asked for because they are not like ours
+_OWN_CACHE = ("quantized", "offloaded")  # caches that users ask for because they differ from ours
 # What transformers hands to every decoding loop; anything else would change the forward.
 _HANDLED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
 
@@ -194,7 +194,7 @@ def generate(
 
     They go back to transformers' ``generate`` with ``medusa_generate`` as the loop.
     """
-    # Of the class: the attribute of a model that was loaded from such a folder is this function.
+    # Taken from the class: the attribute of a model that was loaded from such a folder is this function.
     kind: type[Any] = type(model)
     return kind.generate(
         model,
@@ -206,17 +206,17 @@ def generate(
 
 
 def _with_penalty(processors: LogitsProcessorList, penalty: float, window: int) -> LogitsProcessorList:
-    """Before the others, since those that leave tokens out must see it. Raises MedusaError."""
+    """The processors behind the penalty, which those that leave tokens out must see. Raises MedusaError."""
     if not RunConfig(penalty=penalty, penalty_window=window).penalises:
         return processors
     return LogitsProcessorList([PenaltyProcessor(penalty, window), *processors])
 
 
 def _arguments_of_generate() -> dict[str, Any]:
-    """Arguments that transformers' ``generate`` keeps from a callable, read where it stands: in its frame.
+    """Arguments that transformers' ``generate`` does not pass on to a callable, read from its frame.
 
-    ``streamer`` is one of them (transformers 5.23): it is given the prompt and then forgotten. To ignore it
-    without a word would be worse than to look.
+    ``streamer`` is one of them (transformers 5.23): it is given the prompt and then forgotten. Ignoring it
+    silently would be worse than looking there.
     """
     own = inspect.currentframe()
     loop = own.f_back if own else None

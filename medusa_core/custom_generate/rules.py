@@ -25,7 +25,7 @@ from medusa_core.config import check_settings
 from medusa_core.errors import MedusaError
 from medusa_core.trees.token_tree import TokenTree
 
-_NOT_ASKED = -1  # no token: of a node off the path
+_NOT_ASKED = -1  # no token, for nodes off the path
 # Processors of transformers whose scores depend on the calls before.
 _REMEMBERING = ("UnbatchedClassifierFreeGuidanceLogitsProcessor", "SynthIDTextWatermarkLogitsProcessor")
 

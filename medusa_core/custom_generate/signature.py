@@ -1,8 +1,8 @@
 """The tokenizer for a decoding loop of transformers' ``generate``, which stop strings need.
 
-``generate`` (transformers 5.23) takes ``tokenizer`` out of its arguments before it looks which of them a
-function wants that is given as the loop. So it has none left when it makes a criterion of ``stop_strings``,
-and fails. In between it asks for the function's parameters, and then what it took out is put back.
+``generate`` (transformers 5.23) removes ``tokenizer`` from its arguments before it looks which of them the
+given loop wants. So it has none left when it makes a criterion of ``stop_strings``, and fails. In between it
+asks for the loop's parameters, and at that moment the tokenizer is put back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def given_tokenizer(loop: Loop) -> Loop:
 
 
 class _Asked(inspect.Signature):
-    """The signature of a loop; to be asked for its parameters by ``generate`` is the moment to act."""
+    """The signature of a loop, which acts when ``generate`` asks it for its parameters."""
 
     @property
     def parameters(self) -> MappingProxyType[str, inspect.Parameter]:

@@ -64,12 +64,12 @@ class Draft(Protocol):
 
     @property
     def label(self) -> str:
-        """For the badge: "5 Medusa heads"."""
+        """The words of the badge, such as "5 Medusa heads"."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What its files say otherwise than its tensors."""
+        """Sentences on contradictions in its files."""
         ...
 
     def tensors(self) -> Iterable[torch.Tensor]:
@@ -79,7 +79,7 @@ class Draft(Protocol):
 
 @runtime_checkable
 class TunedDraft(Draft, Protocol):
-    """Weights that bring settings for their drafter: those that count where a run gives none, by name."""
+    """Weights that bring settings for their drafter, by name; they count where a run gives none."""
 
     @property
     def settings(self) -> Mapping[str, Any]: ...
@@ -87,7 +87,7 @@ class TunedDraft(Draft, Protocol):
 
 @runtime_checkable
 class HeadsDraft(Draft, Protocol):
-    """Weights that are heads, each of which guesses a token at a fixed distance: what a check of them asks.
+    """Weights that are heads, each guessing a token at a fixed distance, with what a check of them needs.
 
     K heads · T tokens · R ranks
     """
@@ -118,7 +118,7 @@ class HeadsDraft(Draft, Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a drafter's weights cost at least in one step: bytes that are read and operations on them."""
+    """The least cost of a drafter's weights in one step: bytes that are read and operations on them."""
 
     bytes: float
     flops: float
@@ -126,15 +126,15 @@ class Reading:
 
 @runtime_checkable
 class CountedDraft(Draft, Protocol):
-    """Weights that know which part of them a step reads; of others every number counts once."""
+    """Weights that know which part of them a step reads; for others every number counts once."""
 
     def reading(self, depth: int, runs: int) -> Reading:
-        """For ``runs`` texts at once and trees that are ``depth`` deep."""
+        """The cost for ``runs`` texts at once and trees that are ``depth`` deep."""
         ...
 
 
 def reading_of(draft: Draft | None, depth: int, runs: int) -> Reading:
-    """The least that a step of ``runs`` texts reads and computes of a drafter's weights."""
+    """The least cost of a drafter's weights in a step of ``runs`` texts."""
     if draft is None:
         return Reading(0, 0)
     if isinstance(draft, CountedDraft):
@@ -147,14 +147,14 @@ def reading_of(draft: Draft | None, depth: int, runs: int) -> Reading:
 
 @functools.cache
 def drafter_names() -> tuple[str, ...]:
-    """Names of the drafters there are, the one that proposes nothing among them."""
+    """The names of all drafters, including the one that proposes nothing."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
     return tuple(sorted(name for name in names if not name.startswith("_")))
 
 
 @functools.cache
 def method_names() -> tuple[str, ...]:
-    """Names of the methods there are: each drafter, and those with weights with each that may join in."""
+    """The names of all methods: each drafter, and each with weights joined by each that may join in."""
     names = drafter_names()
     leading = [name for name in names if method(name).has_weights]
     joining = [name for name in names if method(name).joins]
@@ -162,7 +162,7 @@ def method_names() -> tuple[str, ...]:
 
 
 def methods_in_words() -> str:
-    """The names for a sentence, those of two drafters by their parts: all of them are too long for a line."""
+    """The methods for a sentence; pairs of drafters by their parts, as all names are too long for a line."""
     return f"{', '.join(drafter_names())}, those with weights also as {merged_in_words()}"
 
 
@@ -173,7 +173,7 @@ def merged_in_words() -> str:
 
 @functools.cache
 def method(name: str) -> Method:
-    """What a method's drafters say of themselves. Raises MedusaError for an unknown name."""
+    """The description of a method. Raises MedusaError for an unknown name."""
     if name in drafter_names():
         return importlib.import_module(f"{__name__}.{name}").METHOD
     if name not in method_names():
@@ -207,9 +207,9 @@ def drafters_of(name: str) -> list[str]:
 
 
 def auto_method(with_weights: Collection[str]) -> str:
-    """Who drafts where nobody is named: the default drafter or else another whose weights are there.
+    """The drafter where none is named: the default one or else another whose weights are there.
 
-    Where there are none, a drafter that copies from the text before.
+    Without any weights it is one that copies from the text before.
     """
     if GenerationConfig.method in with_weights:
         return GenerationConfig.method
@@ -244,7 +244,7 @@ def make_drafter(target: Target, drafts: Mapping[str, Draft], config: Generation
     require_weights(config.method, drafts)
     draft = draft_of(drafts, config)
     made = []
-    # Of a setting that several have, merged drafters get the same value, the first one's default among them.
+    # Merged drafters get the same value of a setting that they share, by default the first one's.
     options = vars(drafter_settings(config, draft))
     for found in map(method, drafters_of(config.method)):
         own = draft if found.has_weights else None
@@ -274,7 +274,7 @@ def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dic
 def draft_products(
     name: str, options: Mapping[str, Any], shape: ModelShape, plain: Work
 ) -> list[Product] | None:
-    """What the drafters of a method compute in a step beside a model of that shape, by their own counts.
+    """The products that a method's drafters compute in a step beside a model of that shape, by their counts.
 
     ``options`` are their settings by name; other names are ignored. None where a drafter has no count.
     """
@@ -303,7 +303,7 @@ def load_draft(name: str, folder: Path, target: Target) -> Draft:
 
 
 def draft_size(folder: Path, base: ModelSize) -> DraftSize:
-    """What the weights in ``folder`` will take beside ``base``. Raises MedusaError for a damaged file."""
+    """The memory that weights in ``folder`` take beside ``base``. Raises MedusaError for a damaged file."""
     return pkgutil.resolve_name(method(owner_of(folder)).size)(folder, base)
 
 

@@ -42,7 +42,7 @@ class Drafter(Protocol):
         ...
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """A tree with ``root`` at its top and no node deeper than ``depth``; any shape, each step.
+        """A tree with ``root`` at its top and no node deeper than ``depth``; its shape may always differ.
 
         ``root`` is not yet among the tokens that were observed. Near the end of the context ``depth`` gets
         smaller; at 0 the tree is the root alone.
@@ -66,9 +66,9 @@ class SamplingDrafter(Drafter, Protocol):
     """A drafter that can draw its guesses from a distribution, and hands that out in ``draft_probs``."""
 
     def sample_by(self, sampling: Sampling | None) -> None:
-        """Draw the guesses of the coming run so; None, as at first, takes the likeliest instead.
+        """Draw the guesses of the coming run by ``sampling``; None, as at first, takes the likeliest instead.
 
-        Told at the beginning of each run, since a conversation keeps its drafter while the temperature and
+        Called at the beginning of each run, since a conversation keeps its drafter while the temperature and
         the rule may change, and since a run's random numbers are its own.
         """
         ...
@@ -79,7 +79,7 @@ class CacheDrafter(Drafter, Protocol):
     """A drafter that reads the key-value cache of its run, or drafts over it."""
 
     def read_cache(self, cache: TreeCache) -> None:
-        """Read this one. Told at the beginning of each run, before anything of the prompt is read."""
+        """Read this cache. Called at the beginning of each run, before anything of the prompt is read."""
         ...
 
 
@@ -92,7 +92,7 @@ class RowsDrafter(Drafter, Protocol):
         ...
 
     def cache_bytes_for(self, rows: int) -> int:
-        """What ``cache_bytes`` is after a text of so many rows."""
+        """The value of ``cache_bytes`` after a text of so many rows."""
         ...
 
 
@@ -109,7 +109,7 @@ class BatchDrafter(Drafter, Protocol):
 
 @runtime_checkable
 class NativeDrafter(Drafter, Protocol):
-    """A drafter whose tree has one shape, filled by what one row's features say; C may know how.
+    """A drafter whose tree has one shape, filled from one row's features; C may know how.
 
     N nodes · F hidden states a row · d hidden size
     """
@@ -125,7 +125,7 @@ class NativeDrafter(Drafter, Protocol):
 
     @property
     def guessing(self) -> Guessing | None:
-        """How C does it; None where only ``guess`` can."""
+        """How C makes the guesses; None where only ``guess`` can."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Trees grown anew in each step from guesses that depend on the depth alone: the likeliest combinations stay.
 
 A combination is as likely as the product of its guesses' probabilities, as if levels did not depend on one
-another. EAGLE-2 paper §4.1 grows such trees of guesses that do.
+another. EAGLE-2 (§4.1) grows such trees from guesses that do depend on those above them.
 
 N nodes · B texts
 """
@@ -21,10 +21,10 @@ from medusa_core.trees.token_tree import TokenTree
 
 
 class _Node(NamedTuple):
-    """In this order nodes stand level by level, each level from its likeliest node on."""
+    """A node; sorted by its fields, nodes stand level by level, the likeliest of each level first."""
 
     level: int
-    number: int  # in the order of how likely the nodes are; 0 is the root
+    number: int  # rank by likelihood among all nodes; 0 is the root
     parent: int  # number
     rank: int
 
@@ -33,7 +33,7 @@ class _Node(NamedTuple):
 class DynamicTree:
     """At most ``nodes`` nodes below a root, in ``depth`` levels of which each has ``ranks`` guesses.
 
-    Of a level as many nodes go on as a node has guesses, the likeliest ones, as in EAGLE-2.
+    In each level as many of the likeliest nodes go on as a node has guesses, as in EAGLE-2.
     """
 
     nodes: int
@@ -59,7 +59,7 @@ class DynamicTree:
         logp: Sequence[Sequence[float]],
         device: torch.device,
     ) -> TokenTree:
-        """Of ``tokens`` and their log-probabilities, [levels, ranks]; ``device`` is that of the latter."""
+        """The tree of ``tokens`` and their log-probabilities, [levels, ranks]; ``device`` is the latter's."""
         found = sorted(self._likeliest(logp[:depth]))
         places = {0: 0} | {node.number: place for place, node in enumerate(found, start=1)}
         parents = [-1, *(places[node.parent] for node in found)]
@@ -75,8 +75,8 @@ class DynamicTree:
     def _likeliest(self, logp: Sequence[Sequence[float]]) -> list[_Node]:
         """The nodes below the root, the likeliest first.
 
-        A node is at most as likely as its parent and as the guess before it, so the likeliest one that is not
-        there yet is a first guess below a node that is, or the next guess beside one.
+        A node is at most as likely as its parent and as the guess before it, so the likeliest missing node is
+        a first guess below a node that was found, or the next guess beside one.
         """
         found: list[_Node] = []
         going_on = [0] * (len(logp) + 1)

@@ -51,7 +51,7 @@ class GuessTree:
         self._topology = topology
         self._origin_of = origin_of
         self._device = device
-        self.ranks = max(topology.ranks) + 1  # guesses of a level that it has room for
+        self.ranks = max(topology.ranks) + 1  # the most guesses of a level that it holds
         self._shapes: dict[int, _Shape] = {}
 
     def filled(self, roots: Sequence[int], depths: Sequence[int], guesses: Guesses) -> list[TokenTree]:
@@ -64,7 +64,7 @@ class GuessTree:
 
     @property
     def places(self) -> list[int]:
-        """For each node of the tree at its full depth what it holds.
+        """What each node of the tree at its full depth holds, as a number.
 
         0 is the root, 1 + i guess number i of [levels, ranks].
         """
@@ -81,7 +81,7 @@ class GuessTree:
         return _looked_up(shape, root, guesses.tokens, guesses.logp)
 
     def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
-        """``guesses`` and their log-probabilities are [levels, ranks]."""
+        """One text's tree; ``guesses`` and their log-probabilities are [levels, ranks]."""
         tokens, logp = _looked_up(shape, guesses.new_tensor([root]), guesses, logp)
         return replace(shape.tree, tokens=tokens.to(self._device), draft_logp=logp)
 

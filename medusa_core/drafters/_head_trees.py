@@ -37,7 +37,7 @@ class TreeSettings:
 
     def __post_init__(self) -> None:
         if is_dynamic(self.tree):
-            dynamic_nodes(self.tree)  # a wrong number is told before a model is loaded
+            dynamic_nodes(self.tree)  # reports a wrong number before a model is loaded
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def named_tree(
 
 
 def is_dynamic(tree: object) -> TypeGuard[str]:
-    """Whether a setting names a tree that is another one in each step."""
+    """Whether a setting names a tree that changes with each step."""
     return isinstance(tree, str) and tree.startswith(DYNAMIC)
 
 

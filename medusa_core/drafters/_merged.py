@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MergedDrafter:
-    """Proposes the union of its drafters' trees; of a guess that several make, the first keeps the credit.
+    """Proposes the union of its drafters' trees; a guess that several make is credited to the first.
 
     Only the first may read hidden states: those that join in draft from the text.
     """
@@ -41,7 +41,7 @@ class MergedDrafter:
                 drafter.reserve(rows)
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The sum of theirs."""
+        """The sum of the drafters' own."""
         return sum(each.cache_bytes_for(rows) for each in self._drafters if isinstance(each, RowsDrafter))
 
     @property

@@ -1,4 +1,4 @@
-"""What a drafter's module says of itself."""
+"""The description that a drafter's module gives of itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from medusa_core.acceptance import NoSettings
 
 @dataclass(frozen=True)
 class Colour:
-    """The colour of a drafter's accepted guesses, which has 4.5:1 on either ground."""
+    """The colour of a drafter's accepted guesses, with a contrast of 4.5:1 on either ground."""
 
     light: str  # on the light ground
     dark: str  # on the dark one
@@ -37,7 +37,7 @@ class Drafting:
 
 @dataclass(frozen=True)
 class Method:
-    """What a drafter's module says of itself.
+    """The description that a drafter's module gives of itself.
 
     The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
     ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
@@ -61,7 +61,7 @@ class Method:
     drafting: Drafting | None = None  # None for two drafters, or none
     any_model: bool = False  # its files are those of any language model, so all others are asked first
     sequential: bool = False  # whether its heads see the tokens drafted above their guesses
-    # Where its guesses, which need no weights, may be merged into another's tree: its name behind that one's.
+    # Its name behind another drafter's, where its guesses may join that one's tree and need no weights.
     joins: str = ""
     colour: Colour | None = None  # of its accepted guesses; None: as Medusa's
 

@@ -16,10 +16,10 @@ _Followers = dict[tuple[int, ...], list[int]]  # n-grams after a token, with the
 
 @dataclass(frozen=True)
 class FoundNode:
-    """A token of the tree that the n-grams after one token make, which is its node 0.
+    """A node of the tree of n-grams that followed one token, which is node 0.
 
-    ``count`` is how often the tokens down to this one followed it in the text, and ``latest`` the place where
-    the last of these began. ``rank`` is the place of the n-gram that brought the node, the most frequent 0.
+    ``count`` is how often the path to this node followed that token in the text, and ``latest`` the place
+    where it last began. ``rank`` is the place of the n-gram that brought the node, the most frequent 0.
     """
 
     token: int

@@ -33,7 +33,7 @@ def option_defaults(name: str = GenerationConfig.method) -> dict[str, Any]:
 
 
 def usual_settings(drafts: Mapping[str, Draft]) -> dict[str, dict[str, Any]]:
-    """What each method's settings are where a run does not give them, with the weights that are loaded."""
+    """The settings of each method for a run that gives none, with the weights that are loaded."""
     found = {}
     for name in method_names():
         own = drafter_settings(GenerationConfig(method=name), drafts.get(drafters_of(name)[0]))
@@ -73,7 +73,7 @@ def lone_owners_of(name: str) -> list[str]:
 
 
 def idle_options(config: GenerationConfig) -> dict[str, str]:
-    """The options given that count for nothing in such a run, by name, with the choice that makes them so."""
+    """The given options that have no effect in such a run, by name, with the choice that disables each."""
     drafter, rule = method(config.method).settings, rule_info(config.acceptance).settings
     idle: dict[str, str] = {}
     for name in config.options:
@@ -85,7 +85,7 @@ def idle_options(config: GenerationConfig) -> dict[str, str]:
 
 
 def _idle_for_logits(config: GenerationConfig) -> dict[str, str]:
-    """Settings of penalty and truncation that count for nothing, with the choice that makes them so."""
+    """Settings of penalty and truncation that have no effect, with the choice that disables each."""
     idle = {}
     if config.penalty > 1 and config.penalty_window == 0:
         idle["penalty"] = "--penalty-window 0"

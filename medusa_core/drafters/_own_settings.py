@@ -1,4 +1,4 @@
-"""What weights bring for their drafter beside them: settings, as what pays depends on the device, and a tree.
+"""Settings and a tree that lie beside a drafter's weights; the best settings depend on the device.
 
 ``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They count
 where a run does not give its own; devices and settings that are not named keep the drafter's defaults. The
@@ -29,7 +29,7 @@ _MOST_BYTES = 65_536
 
 
 def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping[str, Any]:
-    """What the weights in ``folder`` bring for ``device``, by name; ``kind`` is the drafter's record.
+    """The settings that the weights in ``folder`` bring for ``device``; ``kind`` is the drafter's record.
 
     Raises MedusaError for a file that is damaged, an unknown setting or a value out of its range.
     """
@@ -56,7 +56,7 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
 def tree_and_accuracies(
     folder: Path, heads: int, device: torch.device
 ) -> tuple[Topology | None, list[list[float]] | None]:
-    """What lies beside heads in their folder. Raises MedusaError where it is damaged."""
+    """Tree and accuracies beside heads, None where missing. Raises MedusaError for a damaged file."""
     tree, accuracies = tree_beside(folder, device), beside_heads(folder, ACCURACIES_NAME)
     return load_tree(str(tree)) if tree else None, read_accuracies(accuracies, heads) if accuracies else None
 

@@ -1,9 +1,9 @@
 """Looks the text's last tokens up in the text so far, and drafts what followed them there: a chain.
 
 No weights, so it works with every model; it pays where a text quotes itself, as in summaries, edits and code.
-Known as prompt lookup (Saxena, 2023; transformers' ``prompt_lookup_num_tokens``). Those copy from the first
-match and stop where the text ends. Here the latest match counts, and a copy that meets the end of the text
-goes on with what it has copied: on the page's prompts both keep more tokens a step.
+Known as prompt lookup (Saxena, 2023; transformers' ``prompt_lookup_num_tokens``), which copies from the first
+match and stops where the text ends. Here the latest match counts, and a copy that meets the end of the text
+goes on with what it has copied: on the page's prompts each change keeps more tokens a step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 _NAME = __name__.rpartition(".")[2]
-_PLACES = 64  # earlier places, the latest ones, of which a token's share is counted
+_PLACES = 64  # a token's share is counted over the latest so many earlier places
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class LookupDrafter:
         drafted = [_copied(text, ends[-1], place) for place in range(count)]
         after = f"after the same {counted(size, 'token')}" if size > 1 else "after the same token"
         distance = len(text) - ends[-1] if ends else 0
-        # What is copied twice, where the text ended, stands twice as far back.
+        # A copy that has passed the end of the text repeats itself, so its source lies further back.
         origins = [
             Origin(
                 _NAME,
@@ -147,7 +147,7 @@ def _copied(text: list[int], start: int, place: int) -> int:
 
 
 def _shares(text: list[int], ends: list[int], drafted: list[int]) -> list[float]:
-    """For each drafted token, of the places like the draft so far, the share that goes on with it."""
+    """For each drafted token, the share of the places like the draft so far that go on with it."""
     shares, alike = [], ends
     for place, token in enumerate(drafted):
         before, alike = alike, [end for end in alike if _copied(text, end, place) == token]

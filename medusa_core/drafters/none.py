@@ -43,7 +43,7 @@ class PlainDrafter:
         """Plain decoding remembers nothing."""
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """A tree of the root: but for its token the same in every step."""
+        """A tree of the root alone, the same in every step but for its token."""
         tokens = self._root.tokens
         return replace(self._root, tokens=tokens.new_tensor([root]))
 

@@ -1,8 +1,8 @@
 """The one call that runs: a target, the weights of drafters and a tokenizer together; prompt in, steps out.
 
 Owns what is shared by all runs and nothing of any run: settings, cache, drafter and random numbers live in
-the generator that ``stream`` returns, or in the ``RunState`` of a conversation. Beside it are what a run adds
-up to and a conversation.
+the generator that ``stream`` returns, or in the ``RunState`` of a conversation. Beside it, ``summary`` adds
+up a run and ``chat`` is a conversation.
 Imports: acceptance, decoding, drafters, model, text, trees.
 """
 
@@ -117,7 +117,7 @@ class Engine:
         return config.changed(method=auto_method(self.drafts)) if config.method == AUTO_METHOD else config
 
     def name_for(self, config: GenerationConfig) -> str:
-        """What runs: the model as it was loaded, or with those of its own weights that such a run uses."""
+        """The name of what runs: the model as it was loaded, or with those of its weights that it uses."""
         draft = draft_of(self.drafts, config)
         own = draft is not None and draft.label in self.info.own_drafts
         return f"{self.info.base} + {draft.label}" if draft and own else self.info.name
@@ -154,7 +154,7 @@ class Engine:
         text = self.tokenizer.decode(
             list(tokens), skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
-        return cast("str", text)  # of several lists it would be several
+        return cast("str", text)  # several lists would give several texts
 
     def token_text(self, token: int) -> str:
         """Text of one token, special tokens by their name."""
@@ -273,7 +273,7 @@ class Engine:
         return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:
-        """The loop, on the threads of the target; ``words`` say what of, should memory run out."""
+        """Run the loop on the target's threads; ``words`` name the work where memory runs out."""
         try:
             yield from each_within(self.target.running, decode_batch(self.target, runs, size))
         except (RuntimeError, MemoryError) as error:

@@ -50,7 +50,7 @@ class PromptCache:
 
     @classmethod
     def nothing(cls, target: Target) -> PromptCache:
-        """Before the first message."""
+        """The cache before the first message."""
         return cls(RunState(target.new_cache(0)))
 
 
@@ -157,7 +157,7 @@ class Conversation:
             raise MedusaError(
                 f"the message makes {len(prompt)} tokens, {self.engine.target.context_words}: shorten it"
             )
-        # Of these messages, since a template may name the speakers by what is talked about.
+        # Found from these messages, since a template may name the speakers by what they say.
         by_text = self.templated and self.turn_end.stop and not config.ignore_eos
         ends = turn_end(self.engine, kept).stop if by_text else ()
         config = replace(config, stop=(*config.stop, *ends))

@@ -81,7 +81,7 @@ class RunSummary:
         return [share if share is None else round(share, 4) for share in shares]
 
     def record(self) -> dict[str, Any]:
-        """What came of the run so far: the output object of a trace. Broken off, it is "cancelled"."""
+        """The run so far as the output object of a trace; one that was broken off is "cancelled"."""
         return {
             "text": self.text,
             "token_ids": self.token_ids,

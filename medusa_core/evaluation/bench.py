@@ -85,7 +85,7 @@ class Bench:
             yield turn
 
     def record(self) -> dict[str, Any] | None:
-        """The figures of what all methods have measured alike; None while there is none.
+        """The figures of the part that all methods have run; None while there is none.
 
         The first call also measures what the machine can do at best.
         """
@@ -158,7 +158,7 @@ def bench_record(
 
 
 def _libraries(methods: Sequence[str]) -> dict[str, str]:
-    """Versions of what ran beside torch."""
+    """Versions of the libraries that ran beside torch."""
     found = {"transformers": transformers.__version__}
     return found | ({"llama_cpp_python": library_version()} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
 
@@ -171,7 +171,7 @@ def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
 
 
 def machine_record(engine: Engine) -> dict:
-    """What the figures were measured on."""
+    """A record of the machine that the figures were measured on."""
     device = engine.target.output_device
     gpu = torch.cuda.get_device_name(device) if device.type == "cuda" else None
     return {
@@ -187,7 +187,7 @@ def machine_record(engine: Engine) -> dict:
 
 
 def model_record(engine: Engine) -> dict:
-    """What was measured."""
+    """A record of the model that was measured."""
     info = engine.info
     return {
         name: getattr(info, name)

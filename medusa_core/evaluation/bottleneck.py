@@ -1,6 +1,6 @@
-"""What takes the largest part of a step, from the figures that ``bench`` has of a method.
+"""The largest part of a step's time, from the figures that ``bench`` has of a method.
 
-A step is parted into four: the least time of its forward, what the forward takes beyond that, the making of
+A step has four parts: the least time of its forward, what the forward takes beyond that, the making of
 the guesses, and the work of the loop around both.
 """
 

@@ -75,7 +75,7 @@ def measure_gain(
 
 
 def gain_of(turn: Turn, nodes: int) -> Gain:
-    """What the runs so far say, which are as many for each of the three."""
+    """The gain by the runs so far, of which each of the three has as many."""
     plain, fresh, new = (turn.logs[name] for name in (BASELINE, FRESH, MEDUSA))
     (slow,), (before,), (after,) = (log.rates() for log in (plain, fresh, new))
     return Gain(

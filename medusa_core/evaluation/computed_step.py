@@ -29,14 +29,14 @@ from medusa_core.trees.tree import Topology, load_tree
 
 @dataclass(frozen=True)
 class ComputedStep:
-    """Seconds of its two parts."""
+    """The seconds of a step's two parts."""
 
     draft: float
     verify: float
 
     @property
     def seconds(self) -> float:
-        """Both, one behind the other."""
+        """Seconds of both parts, one after the other."""
         return self.draft + self.verify
 
 

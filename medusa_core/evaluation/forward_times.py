@@ -118,7 +118,7 @@ def _milliseconds(target: Target, tree, cache: TreeCache) -> float:
 
 
 def _chain(target: Target, size: int, token: int = 0):
-    """A tree that is one path; which tokens stand in it changes nothing in its time."""
+    """A tree that is one path; its time does not depend on its tokens."""
     tokens = [token] if size == 1 else _any_tokens(target, size)
     return target.token_tree(tokens, list(range(-1, size - 1)), [ROOT] * size)
 

@@ -3,7 +3,7 @@
 The text is the base's own greedy continuation of a few words, which is what heads are asked to guess
 while decoding. A guess without heads is the best of three: any token at random, the text's most frequent
 one, or the base's next token over again, which is what untrained heads say. Heads of another base are no
-better. Of drafters that are no heads, such as a smaller model, the guesses of a drafted chain are checked.
+better. For drafters that are no heads, such as a smaller model, the guesses of a drafted chain are checked.
 
 K heads or guesses of a chain · T positions · d hidden size
 """
@@ -34,7 +34,7 @@ _WEAKER = 0.5  # share of the accuracy measured with these heads before that oth
 
 HEAD, GUESS = "head", "guess"
 _CHAIN = 3  # guesses of a drafter that is no head
-_ONE_GUESS = {"draft_top_k": 1}  # the one best guess after each, for drafters that have this setting
+_ONE_GUESS = {"draft_top_k": 1}  # only the best guess after each token, for drafters with this setting
 
 FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
     "fine", "doubtful", "weaker", "untrained", "damaged", "unclear"
@@ -43,9 +43,9 @@ FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
 
 @dataclass(frozen=True)
 class HeadHealth:
-    """Of head number ``head``: how often its best guess was right, how often a guess without heads is.
+    """How often the best guess of head number ``head`` was right, and how often a guess without heads is.
 
-    Of a drafter that is no head, ``head`` is the place in its chain of guesses.
+    For a drafter that is no head, ``head`` is the place in its chain of guesses.
     """
 
     head: int
@@ -66,7 +66,7 @@ class HealthReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the heads do what heads are for."""
+        """Whether the heads work as heads should."""
         return self.verdict == FINE
 
     def record(self) -> dict:
@@ -153,7 +153,7 @@ def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
         kept = prompt[:room]
         steps = engine.stream(kept, config)
         new = [token for step in steps for token in step.emitted]
-        # What the base only read is not its own, and no head has to guess it.
+        # Heads need not guess text that the base only read and did not write.
         texts.append(_Text([*kept, *new], len(kept) - 1))
     return texts
 
@@ -192,7 +192,7 @@ def _judge(
     numbers = f"{one} 1 is right {share} of the time, {plain} can be had without {without}"
     if heads is not None and heads.is_untrained(engine.target):
         return UNTRAINED, f"the heads are untrained, they say what the base says: train them ({numbers})"
-    # Of the base's own text the heads guess something, however often it repeats itself.
+    # Heads that fit guess some of the base's own text, however often it repeats itself.
     never = own_text and round(first.accuracy, 2) == 0 and positions >= _FEWEST
     if not first.better and not never and (positions < _FEWEST or first.baseline > _REPEATING):
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"

@@ -92,7 +92,7 @@ def _logs(
     check_request(sizes, rounds)
     if not prompts:
         raise MedusaError("there are no prompts to decode: give at least one")
-    # A text ends where it ends: what comes after that is no text the heads have learned to foresee.
+    # End-of-text ends a run: what would follow is no text that heads have learned to foresee.
     tree_config = GenerationConfig(max_new_tokens=new_tokens, method=name)
     logs = []
     for size in sorted(set(sizes)):

@@ -1,4 +1,4 @@
-"""How much a measurement takes at most: its sizes and rounds, and what ends it before it is whole."""
+"""The bounds of a measurement: its sizes and rounds, and what ends it early."""
 
 from __future__ import annotations
 

@@ -135,10 +135,10 @@ def _written(model: GgufModel) -> Path:
 
 
 def _survives_packing(library: ModuleType, file: Path) -> bool:
-    """Whether a process that reads some tokens with 8-bit weights packed for AMX lives on.
+    """Whether a process survives reading some tokens with 8-bit weights packed for AMX.
 
-    Where GCC 12 has compiled llama.cpp it ends there: the compiler's _tile_loadconfig names 8 of the 64 bytes
-    that it reads, so that the others are never written.
+    Where GCC 12 has compiled llama.cpp it dies: the compiler's _tile_loadconfig names 8 of the 64 bytes that
+    it reads, so that the others are never written.
     """
     if b"AMX_INT8 = 1" not in library.llama_print_system_info():
         return True

@@ -1,4 +1,4 @@
-"""What is known of heads on a machine: how often they are right, and the time of a step by tree size.
+"""Measure heads on a machine: how often they are right, and the time of a step by tree size.
 
 The one measurement behind ``calibrate``, ``fit``, the Train tab and the Trees tab: each says how much it
 wants and what ends it early. Paper §2.3.3 and figure 4b.

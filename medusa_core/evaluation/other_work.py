@@ -10,7 +10,7 @@ import psutil
 
 from medusa_core.hardware.processor import core_count
 
-BUSY = 0.5  # cores in use by others, from where figures are to be doubted
+BUSY = 0.5  # with so many cores in use by others, figures are doubtful
 _IDLE = ("idle", "iowait")
 _COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
 
@@ -22,7 +22,7 @@ class OtherWork:
         self._begun = _now()
 
     def record(self) -> dict[str, Any]:
-        """For the record of a machine: its cores, and how many of them others used."""
+        """Fields for a machine's record: its cores, and how many of them others used."""
         (begun, before), (now, after) = self._begun, _now()
         cores = (after - before) / (now - begun)
         return {"cores": core_count(), "other_cores_busy": round(max(0.0, cores), 2)}

@@ -4,8 +4,7 @@ A peer runs transformers' forward on the weights of the engine's model: same dty
 prompt, token budget and reasons to end, no streamer. What the model's ``generation_config`` asks for, such as
 a penalty or a top-p, is left out. Above temperature 0 a peer samples from the whole distribution at that
 temperature, or from what the run's top-k, top-p and min-p leave of it, with the run's seed, whatever
-acceptance rule our methods follow. A contextual penalty is nothing that transformers has: with one no peer
-runs.
+acceptance rule our methods follow. transformers has no contextual penalty, so no peer runs with one.
 """
 
 from __future__ import annotations
@@ -107,9 +106,9 @@ class PeerRunner:
             raise PeerError(
                 "transformers has no penalty on the last tokens alone: its repetition_penalty counts them all"
             )
-        # Not ended by the text: one that ends at its first token would leave the compiler to a measured run.
+        # The text must not end this run: if it did at once, compiling would be left to a measured run.
         self._run(longest, self._arguments | {"eos_token_id": None})
-        # generate goes on without a word where it finds that it cannot compile.
+        # generate goes on silently where it cannot compile.
         if self._peer.compiles and "_compiled_call" not in vars(self._model):
             raise PeerError("transformers does not compile this model with its cache")
 
@@ -136,7 +135,7 @@ class PeerRunner:
                 )
             tokens = output[0, len(prompt) :].tolist()
         except _FAILURES as error:
-            # What a compiler says goes on for pages of advice.
+            # A compiler's message goes on with pages of advice.
             raise PeerError(reason_of(RuntimeError(str(error).strip().split("\n\n")[0]))) from error
         seconds = time.perf_counter() - start
         if watch and config.stop:
@@ -170,7 +169,7 @@ class _Watch(StoppingCriteria):
 
 
 def _compile_config(device: torch.device) -> CompileConfig:
-    """Of a decoding step. CUDA graphs, transformers' own choice, exist on GPUs only."""
+    """How a decoding step is compiled. CUDA graphs, transformers' own choice, exist on GPUs only."""
     compiling = CompileConfig(
         backend=COMPILER, mode="reduce-overhead" if device.type == "cuda" else "default"
     )

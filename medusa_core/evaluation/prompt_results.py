@@ -31,7 +31,7 @@ class Result:
         return line.encode("utf-8", "backslashreplace").decode()
 
     def words(self) -> str:
-        """For a person."""
+        """The text or the error, for a person to read."""
         return str(self.output["text"]) if self.output is not None else f"error: {self.error}"
 
 

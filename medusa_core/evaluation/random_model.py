@@ -33,7 +33,7 @@ _SPREAD = 0.02  # standard deviation of the weights, as transformers initialises
 
 
 def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
-    """What a model of that shape, its heads and the cache of one run take."""
+    """The memory of a model of that shape, its heads and the cache of one run."""
     each = placement.dtype.itemsize
     base = shape.parameters * each
     heads = HEADS * shape.hidden * (shape.hidden + 1 + shape.vocabulary) * each

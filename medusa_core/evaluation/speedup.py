@@ -22,9 +22,9 @@ class Speedup(NamedTuple):
 
 
 def speedup(rates: Sequence[float], base: Sequence[float]) -> Speedup:
-    """Of tokens per second round by round, over those of ``base`` in the same rounds.
+    """The speedup of tokens per second by round over those of ``base`` in the same rounds.
 
-    The ratio of the medians may lie beside all ratios of the rounds; the range then reaches to it. Raises
+    The ratio of the medians may lie outside the ratios of the rounds; the range then reaches to it. Raises
     ValueError where the two have another number of rounds.
     """
     middle = statistics.median(rates) / statistics.median(base)

@@ -1,9 +1,9 @@
 """How far a step is from what the machine allows: its bytes, its operations, and the least time they take.
 
 The least time of a phase is the larger of bytes over bandwidth and operations over peak. Both are measured on
-the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. Counted is
-what no implementation can leave out: each weight that is asked is read once, the keys and values of the text
-are read, and results are written.
+the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. They count
+what no implementation can leave out: each weight in use is read once, the keys and values of the text are
+read, and results are written.
 
 N nodes · V vocabulary · A accepted nodes
 """
@@ -29,12 +29,12 @@ from medusa_core.hardware.shapes import ModelShape, shape_of_config
 from medusa_core.hardware.this_machine import Machine, measure_machine
 
 READ_SECONDS = 0.2
-_LARGEST_READ = 2**30  # beyond all caches; what a large model takes may not be there a second time
+_LARGEST_READ = 2**30  # beyond all caches; memory for a large model's bytes may not be there twice
 
 
 @dataclass(frozen=True)
 class MeanStep:
-    """A step of ``runs`` texts by its means: nodes a text, committed positions, accepted nodes, and times."""
+    """The mean step of ``runs`` texts: nodes a text, committed positions, accepted nodes, and times."""
 
     nodes: float
     positions: float
@@ -62,7 +62,7 @@ class Ceilings:
         self._reads: dict[int, float] = {}  # bytes a second by the bits of the size
 
     def device(self, working_set: float) -> Device:
-        """For steps that read ``working_set`` bytes again and again, part of which a cache may hold."""
+        """The device for steps that read ``working_set`` bytes again and again, some perhaps from a cache."""
         target, read = self._engine.target, min(int(working_set), _LARGEST_READ)
         bits = read.bit_length()
         with target.on_its_threads():
@@ -107,7 +107,7 @@ def step_limits(
 
 
 def limit_entries(limits: dict[str, Any] | None) -> dict[str, Any]:
-    """What a record of figures says of them; nothing where they are not known."""
+    """The limits as entries of a record of figures; none where they are not known."""
     return {} if limits is None else {"over_limit": limits["over_limit"], "limits": limits}
 
 

@@ -35,7 +35,7 @@ _PROMPT = 48  # tokens
 
 
 def lacks_step_times(engine: Engine) -> bool:
-    """Whether step times would choose a tree for it, may be measured, and are not there."""
+    """Whether the engine lacks step times that may be measured and would choose its tree."""
     draft = _draft(engine)
     return draft is not None and not draft.latency and may_measure()
 
@@ -46,7 +46,7 @@ def with_known_step_times(engine: Engine) -> Engine:
         return engine
     try:
         points = parse_latency({"latency": recall(_key(engine))})
-    except MedusaError:  # a file of another hand
+    except MedusaError:  # the remembered file was changed by hand
         return engine
     return with_heads(engine, latency=tuple(points)) if points else engine
 
@@ -68,7 +68,7 @@ def with_step_times(engine: Engine) -> Engine:
         return engine
     share = (thread_time() - computed) / (perf_counter() - begun)
     had_its_core = engine.target.device.type != "cpu" or share > _LEAST_SHARE
-    if not (had_its_core and _is_steady(points)):  # they would choose for all days to come
+    if not (had_its_core and _is_steady(points)):  # remembered, they would choose the tree from now on
         return engine
     keep(_key(engine), [point.model_dump(exclude_none=True) for point in points])
     return with_heads(engine, latency=tuple(points))
@@ -77,7 +77,7 @@ def with_step_times(engine: Engine) -> Engine:
 def measure_step_times(engine: Engine, seconds: float = SECONDS) -> list[LatencyPoint]:
     """Times of a step of the engine's own loop, size by size in turn, by number of nodes.
 
-    Of all steps of a size the lower quartile counts, since what comes between makes steps longer only.
+    For each size the lower quartile of its steps counts, since disturbances only make steps longer.
 
     All runs share one cache, so that the prompt is read once. Raises MedusaError as a run does.
     """
@@ -136,7 +136,7 @@ def faster_tree(engine: Engine, config: GenerationConfig) -> int | None:
 
 
 class AutoTree(NamedTuple):
-    """What the tree "auto" comes to: its nodes, and whether it was chosen by step times or could be."""
+    """The tree that "auto" stands for: its nodes, and whether step times chose it or could."""
 
     nodes: int
     timed: bool
@@ -153,7 +153,7 @@ def auto_tree(engine: Engine, config: GenerationConfig) -> AutoTree | None:
 
 
 def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
-    """What the tree "auto" comes to in a run, and why; empty for other trees."""
+    """A sentence on which tree "auto" stands for in a run, and why; empty for other trees."""
     if (tree := auto_tree(engine, config)) is None:
         return ""
     if tree.timed:
@@ -197,7 +197,7 @@ def _points(steps: dict[int, list[float]]) -> list[LatencyPoint]:
 
 
 def _quartiles(times: Sequence[float]) -> Sequence[float]:
-    """Within the times: the usual estimate goes beyond the ends of few of them, and below 0."""
+    """Quartiles within the times: for few times the usual estimate goes beyond their ends, and below 0."""
     return statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [*times] * 3
 
 
@@ -214,7 +214,7 @@ def _draft(engine: Engine) -> MedusaDraft | None:
 
 
 def _key(engine: Engine) -> dict[str, Any]:
-    """What the times hold for: this machine, this model in this dtype on this forward, these heads."""
+    """What the times are valid for: this machine, this model in this dtype on this forward, these heads."""
     info = engine.info
     return machine_key(engine.target.output_device) | {
         "engine": ENGINE_VERSION,

@@ -1,4 +1,4 @@
-"""The time of a step as one thing about it changes: nodes of the tree, length of the text, batch or dtype.
+"""The time of a step while one quantity varies: nodes of the tree, length of the text, batch or dtype.
 
 Each value is a ``Case`` that is run once a round; the cases take turns, so that a machine whose speed drifts
 treats them alike, and the figures are medians over rounds. A step of a batch is one forward of all its runs.
@@ -204,7 +204,7 @@ def swept_dtypes(device: str) -> tuple[str, ...]:
 
 
 def filling(prompts: Sequence[list[int]], batch: int) -> list[list[int]]:
-    """The prompts as often as batches of that size need them to be full."""
+    """The prompts, repeated until batches of that size are full."""
     return [*prompts] * -(-2 * batch // len(prompts)) if batch else [*prompts]
 
 

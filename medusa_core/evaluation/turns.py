@@ -68,7 +68,7 @@ class MethodLog:
         return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
 
     def whole_step(self) -> MeanStep:
-        """All that a step did and took, on average."""
+        """The mean step: what it did and how long it took."""
         runs = [m for r in self.rounds for m in r]
         steps = sum(m.steps for m in runs)
         return MeanStep(
@@ -120,7 +120,7 @@ def take_turns(
     *,
     warm_up: bool = True,
 ) -> Iterator[Turn]:
-    """Run every runner on every prompt, ``rounds`` times over; those named in ``once`` in the first round.
+    """Run every runner on every prompt, ``rounds`` times over; those in ``once`` in the first round only.
 
     The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
     beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.
@@ -173,7 +173,7 @@ def measure_run(
 
 
 def complete_part(logs: Mapping[str, MethodLog]) -> dict[str, MethodLog]:
-    """What all methods have measured alike: the complete rounds, or else the prompts of the first one.
+    """The part that all methods have run: the complete rounds, or else the prompts of the first one.
 
     Empty while some method has not had its turn.
     """

@@ -1,6 +1,6 @@
-"""The experiments of the papers on one's own model, those that ``paper.json`` names: a file or folder each.
+"""The papers' experiments on one's own model, those that ``paper.json`` names: a file or folder each.
 
-Its module defines
+Each module defines
 
 - ``TITLE``: a line of text, and ``QUALITY``: what its rows' quality means, or None;
 - ``Settings``: a dataclass of its own settings, which become flags, ``DEFAULTS``: where the flags of all
@@ -23,7 +23,7 @@ from types import ModuleType
 
 
 def experiment_names() -> list[str]:
-    """Names of the experiments there are, with a hyphen for each underscore of a module's."""
+    """The names of all experiments, with a hyphen for each underscore of a module's."""
     return sorted(json.loads(Path(__file__).with_name("paper.json").read_text(encoding="utf-8")))
 
 

@@ -76,7 +76,7 @@ def read_temperatures(text: str) -> list[float]:
 
 
 def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
-    """What a run of each series has of its own. Raises MedusaError where nothing can be compared."""
+    """The settings of its own for each series. Raises MedusaError where nothing can be compared."""
     from medusa_core.drafters.medusa import NAME as MEDUSA
     from medusa_core.evaluation.bench import BASELINE
     from medusa_core.experiments.simulated import read_numbers

@@ -30,7 +30,7 @@ TREE: dict[str, Any] = {"draft_top_k": 4, "draft_depth": STEPS, "draft_nodes": 1
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is trained, on what."""
+    """How much is trained, and on which text."""
 
     layers: str = setting("", "trained folders, as in whole=FOLDER,hass=FOLDER; others are trained")
     tokens: int = setting(1_572_864, "training tokens of the whole; its parts: 1/8, 1/4 and 1/2", low=8)
@@ -46,7 +46,7 @@ QUICK: dict[str, object] = {"tokens": 8192, "batch_tokens": 1024}
 
 @dataclass(frozen=True)
 class Variant:
-    """A layer by what its training has of its own; ``part`` of the tokens are read."""
+    """A layer with its training's own settings; ``part`` is the share of tokens that are read."""
 
     label: str
     changes: dict[str, Any]

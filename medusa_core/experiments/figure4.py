@@ -29,7 +29,7 @@ QUALITY = None
 
 @dataclass(frozen=True)
 class Settings:
-    """Which trees."""
+    """Which trees are measured."""
 
     nodes: str = setting("2,4,8,12,16,24,32,48,64,128,256", "sizes of the trees, the root included")
     random_trees: int = setting(2, "random dense trees of each size", low=0, high=20)

@@ -26,7 +26,7 @@ from medusa_core.text.chat_template import render_chat
 from medusa_core.training.examples import Example, read_examples
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
-# No part of a longer sum, whose first numbers stand before these.
+# Not the end of a longer sum, whose first numbers would stand before these.
 _SUM = re.compile(rf"(?<![-+*/.\d])(?<![-+*/] ){_NUMBER} ?([-+*/]) ?{_NUMBER} ?= ?{_NUMBER}(?!\.?\d)")
 _TOLERANCE = 0.005  # results are written with two decimals
 
@@ -65,7 +65,7 @@ def written_quality(judge: Target, prompts: Sequence[list[int]], log: MethodLog)
 
 
 def sums_in(text: str) -> list[bool]:
-    """Of each sum of two numbers that the text writes out, as in 48/2=24, whether it is right."""
+    """Whether each sum of two numbers that the text writes out, as in 48/2=24, is right."""
     found = []
     for first, sign, second, result in _SUM.findall(text):
         a, b = float(first), float(second)

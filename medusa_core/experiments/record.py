@@ -32,7 +32,7 @@ class Mean(_Record):
     standard_error: float | None
 
     def words(self, digits: int = 2, sign: str = "") -> str:
-        """With its error, as it stands in tables."""
+        """The mean with its error, as it stands in tables."""
         error = f" ± {self.standard_error:.{digits}f}" if self.standard_error else ""
         return f"{self.mean:{sign}.{digits}f}{error}"
 
@@ -45,7 +45,7 @@ class Spread(_Record):
     high: float
 
     def words(self, digits: int = 2) -> str:
-        """With its range, where it has one, as it stands in tables."""
+        """The median with its range, where it has one, as it stands in tables."""
         middle, low, high = (f"{value:,.{digits}f}" for value in (self.median, self.low, self.high))
         return middle if low == high else f"{middle} ({low} to {high})"
 
@@ -83,7 +83,7 @@ class Row(_Record):
 
     @property
     def name(self) -> str:
-        """What to call the row where its series is not said."""
+        """The row's name where its series is not shown."""
         return self.label if self.series in self.label else f"{self.label}, {self.series}"
 
 
@@ -111,7 +111,7 @@ class PaperFacts(_Record):
 
 
 class MachineRecord(_Record):
-    """What the figures were measured on. Records that were written before a field was have its default."""
+    """The machine that the figures were measured on. Records older than a field have its default."""
 
     processor: str  # the GPU where one computed
     gpu: str | None = None
@@ -126,7 +126,7 @@ class MachineRecord(_Record):
 
 
 class ModelRecord(_Record):
-    """What was loaded."""
+    """The model that was loaded."""
 
     name: str
     base: str
@@ -238,7 +238,7 @@ def nodes_words(row: Row) -> str:
 
 
 def number_words(value: float | None) -> str:
-    """With two decimals, empty where there is none."""
+    """The number with two decimals, empty where there is none."""
     return "" if value is None else f"{value:.2f}"
 
 

@@ -31,7 +31,7 @@ def reason_against_paper(record: ExperimentRecord, folder: Path = MEASURED) -> s
 
 
 def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[str]:
-    """What is to be known of the record of this date, and whether its weights are still the shipped ones."""
+    """Remarks on the record of this date, and on whether its weights are still the shipped ones."""
     found = _remarks(record.name, folder)
     texts = list(found.get("remarks", ())) if found.get("date") == record.date else []
     if has_older_weights(record):
@@ -45,7 +45,7 @@ def has_older_weights(record: ExperimentRecord) -> bool:
 
 
 def shipped_weights(base: str) -> str:
-    """What the embedded model's weights of now are called in records; nothing for another base."""
+    """The name that records give to the embedded model's present weights; empty for another base."""
     return str(_remarks(EMBEDDED, MEASURED).get("weights", "")) if base == EMBEDDED else ""
 
 
@@ -61,7 +61,7 @@ def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
 
 
 def _eagle3_is_not_the_fastest(rows: Sequence[Row]) -> bool:
-    """At some temperature, whichever of its trees is taken."""
+    """Whether EAGLE-3 is not the fastest at some temperature, whichever of its trees is taken."""
     for label in {row.label for row in rows}:
         rates = {row.series: row.tokens_per_second.median for row in rows if row.label == label}
         own = [rate for name, rate in rates.items() if name.startswith("eagle3")]

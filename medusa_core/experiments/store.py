@@ -39,7 +39,7 @@ _FAMILY = re.compile(r"\b(intel|amd)\b\W+([a-z0-9]+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of machine that has records: of its headline, or of its newest one, the engine."""
+    """A kind of machine that has records; ``engine`` is its headline's, or else that of its newest record."""
 
     slug: str
     title: str
@@ -59,7 +59,7 @@ def kind_of(machine: MachineRecord) -> str:
 
 
 def title_of(machine: MachineRecord) -> str:
-    """The same in words."""
+    """The name of a machine's kind in words."""
     if machine.gpu:
         return machine.gpu
     used = machine.limited_to or machine.instructions
@@ -89,10 +89,10 @@ def kinds(folder: Path = MEASURED) -> list[Kind]:
 
 
 def default(folder: Path = MEASURED) -> Kind | None:
-    """What is stated in files, on whatever machine they are read: DEFAULT_KIND.
+    """The kind whose figures are stated in files, on whatever machine they are read: DEFAULT_KIND.
 
-    It is another kind where that one has a headline of a newer engine, but for machines that were held to
-    less than they have. None where the store is empty.
+    Another kind takes its place where it has a headline of a newer engine, except machines that were held
+    to less than they have. None where the store is empty.
     """
     known = kinds(folder)
     whole = [kind for kind in known if not kind.limited]
@@ -118,19 +118,19 @@ def shown(folder: Path = MEASURED) -> Kind | None:
 def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> ExperimentRecord | None:
     """The record of an experiment on a kind of machine, None where there is none.
 
-    Without ``kind`` it is the shown kind's, and what that one lacks is another's. Raises MedusaError for a
+    Without ``kind`` it is the shown kind's, or another's where that one has none. Raises MedusaError for a
     file that is no record.
     """
     return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
 
 
 def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
-    """The same of the default kind, on whatever machine: for figures that are written into files."""
+    """The record of the default kind, on whatever machine: for figures that are written into files."""
     return _first(name, [default(folder)], folder)
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
-    """All records of a kind by name; a file that is none is left out."""
+    """All records of a kind by name; files that are no records are left out."""
     found = []
     for file in sorted((folder / kind).glob("*.json")):
         try:

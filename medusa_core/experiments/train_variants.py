@@ -24,7 +24,7 @@ from medusa_core.training.config import (
 from medusa_core.training.recipes import train
 
 ANSWER_TOKENS = 192
-PASSES = 2  # how often a variant sees the text the base writes, about
+PASSES = 2  # about how often a variant sees the text that the base writes
 FEWEST_ANSWERS = 32
 SHORT_WARMUP = 10  # at most one step in so many warms up
 

@@ -77,7 +77,7 @@ def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[in
 
 
 def base_info(engine: Engine) -> EngineInfo:
-    """The variants' common base, for the record: whose heads are measured, the rows say."""
+    """The variants' common base, for the record; its rows say whose heads are measured."""
     return replace(engine.info, name=engine.info.base, heads=None)
 
 

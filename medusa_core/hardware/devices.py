@@ -44,7 +44,7 @@ class Device:
 def _device(
     name: str, title: str, gigabytes: float, teraflops: float, memory: float, note: str = "", cache: int = 0
 ) -> Device:
-    """With ``cache`` in MB."""
+    """A device; ``cache`` is in MB."""
     return Device(name, title, gigabytes * GIGA, teraflops * TERA, memory * GIGA, note, cache * MEGA)
 
 
@@ -67,7 +67,7 @@ def known_devices() -> dict[str, Device]:
 def find_device(name: str) -> Device:
     """The device of that name, or one by its two limits, as in "900 GB/s, 120 TFLOP/s".
 
-    The memory of such a one is unknown. Raises MedusaError.
+    The memory of the latter is unknown. Raises MedusaError.
     """
     known = known_devices()
     if name in known:

@@ -17,7 +17,7 @@ INSTRUCTION_SETS = {
     "avx2": "avx2",
     "neon": "asimd",
 }
-# What holds torch to the same: the variables that oneDNN, ATen and MKL read at their first use.
+# These variables hold torch to the same limit: oneDNN, ATen and MKL read them at their first use.
 _TORCH_VARIABLES = ("ONEDNN_MAX_CPU_ISA", "ATEN_CPU_CAPABILITY", "MKL_ENABLE_INSTRUCTIONS")
 _TORCH_LIMITS = {
     "avx512_bf16": ("AVX512_CORE_BF16", "avx512", "AVX512"),

@@ -47,7 +47,7 @@ class Machine:
     def device(self, dtype: str, working_set: float) -> Device:
         """The machine for a model in ``dtype`` whose step reads ``working_set`` bytes again and again.
 
-        That is the bandwidth of the smallest copy of at least that size, source and target together.
+        Its bandwidth is that of the smallest copy of at least that size, source and target together.
         """
         larger = [speed for size, speed in self.bandwidths if 2 * size >= working_set]
         peaks = dict(self.peaks)
@@ -89,7 +89,7 @@ def _flop_per_second(dtype: torch.dtype, device: torch.device, seconds: float) -
 
 
 def fastest(work: Callable[[], object], device: torch.device, seconds: float) -> float:
-    """Seconds of the fastest of the calls that fit into the time, at least one behind one that warms up."""
+    """Seconds of the fastest of the calls that fit into the time, at least one after a warm-up call."""
     end = perf_counter() + seconds
     best = float("inf")
     with torch.inference_mode():
@@ -126,7 +126,7 @@ class ProductSpeed:
 
 
 def swept_works(number_bytes: float) -> list[Work]:
-    """The steps that are asked, plain decoding among them: the lengths do not matter to a linear layer."""
+    """The steps to measure, plain decoding among them: the lengths do not matter to a linear layer."""
     return [
         Work(batch, tokens, tokens + length, number_bytes)
         for tokens in CANDIDATES for length in LENGTHS for batch in BATCHES
@@ -171,7 +171,7 @@ def measure_products(
 def _operands(
     product: Product, shape: ModelShape, work: Work, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of a linear layer [rows, h] and [h, i]; of QKᵀ, with keys shared, [b·g, n/g·q, d] and [b·g, d, s]."""
+    """A linear layer's [rows, h] and [h, i]; QKᵀ's, with keys shared, [b·g, n/g·q, d] and [b·g, d, s]."""
     sizes: tuple[tuple[int, ...], tuple[int, ...]]
     if product.kind == LINEAR:
         sizes = (work.batch * work.tokens, shape.hidden), (shape.hidden, shape.intermediate)

@@ -54,7 +54,7 @@ class LlamaCache(TreeCache):
         self._work = torch.empty(0, dtype=torch.uint8)
 
     def work(self, size: int) -> torch.Tensor:
-        """Memory of so many bytes for a call to work in, the same as the text grows."""
+        """Working memory of so many bytes for a call, kept from one call to the next."""
         if size > len(self._work):
             self._work = torch.empty(0, dtype=torch.uint8)  # before the larger one is asked for
             self._work = torch.empty(size, dtype=torch.uint8)

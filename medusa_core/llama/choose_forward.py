@@ -1,7 +1,7 @@
 """Gives a target the forward in C where its model qualifies and the two agree.
 
-Elsewhere transformers' forward runs as it is, on a GPU as CUDA graphs where that is asked for. That the C
-gives the logits of transformers' forward is tried out in some tenths of a second, where that was loaded too.
+Elsewhere transformers' forward runs as it is, on a GPU as CUDA graphs where that is asked for. Where that
+forward was loaded too, a trial of some tenths of a second checks that the C gives the same logits.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def choose_forward(
 
     ``capture`` has steps on a GPU recorded. ``threads_for`` chooses how many threads run the C; None means
     torch's own number. ``library`` has the C; where there is none, the choice says why. With ``release``
-    nobody else uses the model, and each weight is freed once it is packed. With ``int8`` these get 8 bits
+    nobody else uses the model, and each weight is freed once it is packed. With ``int8`` weights get 8 bits
     each; raises MedusaError where the C does not run the model.
     """
     target.library = library if isinstance(library, Library) else None

@@ -1,7 +1,7 @@
 """Compiles C for this machine and loads it; knows nothing of what the C does.
 
 A compiled library is kept in a folder under a name that stands for the sources, the compiler, its flags and
-the processor. It is compiled anew where one of them is another one.
+the processor. It is compiled anew where one of them has changed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def open_library(recipe: Recipe, folder: Path) -> ctypes.CDLL:
 
 
 def _found(path: Path, functions: Collection[str]) -> ctypes.CDLL | None:
-    """The library that is kept; a file in its place that cannot be used is removed."""
+    """The kept library; a file in its place that cannot be used is removed."""
     try:
         status = path.lstat()
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def _found(path: Path, functions: Collection[str]) -> ctypes.CDLL | None:
 
 def _added(data: bytes, path: Path, functions: Collection[str]) -> ctypes.CDLL:
     """Keep ``data`` as the library at ``path`` and load it; what cannot be loaded is not kept."""
-    new = path.with_name(f"new-{secrets.token_hex(12)}")  # the loader takes an old file of one name again
+    new = path.with_name(f"new-{secrets.token_hex(12)}")  # under one name the loader would reuse the old file
     try:
         with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, stat.S_IRWXU), "wb") as file:
             file.write(data)
@@ -134,7 +134,7 @@ def _require_private(status: os.stat_result) -> None:
 
 
 def _loaded(path: Path, functions: Collection[str]) -> ctypes.CDLL:
-    """Raises OSError, and CompilerError where a function is missing."""
+    """The library in a file. Raises OSError, and CompilerError where a function is missing."""
     library = ctypes.CDLL(str(path))
     for name in functions:
         if not hasattr(library, name):
@@ -181,7 +181,7 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
 
 
 def _run(command: Sequence[str], messages: Path) -> int:
-    """The exit status; what is said goes to a file. Raises OSError and TimeoutExpired."""
+    """Run a command, its messages into a file; return its exit status. Raises OSError and TimeoutExpired."""
     with (
         messages.open("wb") as said,
         subprocess.Popen(

@@ -37,7 +37,7 @@ static float embedding_of(const Model *model, num token, num i) {
   return number_of(head->panels, head->kind, at);
 }
 
-/* Where x begins: embeddings, or what is given in their place. */
+/* Set the initial x: embeddings, or what is given in their place. */
 static void embed(const Model *model, const Batch *batch, Work work, Worker worker) {
   num d = model->hidden, width = wide(d), kind = model->kind, mixed = model->query_heads * model->head_size;
   for (num row = worker.index; row < batch->rows; row += worker.count) {
@@ -66,7 +66,7 @@ static void norm_head(float *x, const float *weight, num size, float epsilon) {
   for (num i = 0; i < size; i++) x[i] = x[i] * by * weight[i];
 }
 
-/* A head's numbers into a row of the cache, with its padding. */
+/* Write a head's numbers into a row of the cache, with its padding. */
 static void write_to_cache(const Model *model, const Part *part, void *rows, num layer, num group, num slot,
                            const float *x) {
   num D = model->head_size, line = (layer * model->key_heads + group) * part->slots + slot;
@@ -159,7 +159,7 @@ static void run_layer(const Model *model, const Batch *batch, num number, Work w
   wait_for_all(worker);
 }
 
-/* The first of the largest, and where there is one the first NaN, as torch counts them. */
+/* The place of the first largest number or, where there is one, of the first NaN, as in torch. */
 static num argmax(const void *row, num kind, num count) {
   const num part = 16 * LANES;
   num best = 0;

@@ -28,7 +28,7 @@ class LlamaForward:
         """``context`` is the number of positions that may be asked for."""
         self.weights, self.masks, self.library = weights, masks, library
         self._context = context
-        # A table never goes beyond the context: there a rotation that depends on the length is another one.
+        # A table never goes beyond the context, where rotations that depend on the length change.
         self._rotations = self._table_of(min(_POSITIONS, context))
         self.model = Llama(weights, self._rotations.cos.shape[-1], library)
 
@@ -73,10 +73,10 @@ class LlamaForward:
         return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
 
     def table_up_to(self, largest: int) -> Rotations:
-        """One that has all positions up to this.
+        """A table that has all positions up to ``largest``.
 
-        It grows as it is needed, by one assignment, and is read from then on by the name that it had here,
-        since runs in other threads read it and let it grow too.
+        It grows as it is needed, by one assignment. A caller goes on with the table returned here, since runs
+        in other threads read it and let it grow too.
         """
         table = self._rotations
         if largest >= len(table.cos):
@@ -89,5 +89,5 @@ class LlamaForward:
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """All behind each other; a single one without a copy."""
+    """All tensors, one behind the other; a single one without a copy."""
     return tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))

@@ -1,8 +1,8 @@
 /* A whole greedy step of one text: its tree through the model, the path that the model itself would have
    chosen, the rows of that path where they belong, and the tokens of the next tree.
 
-   Python reads the few numbers that were chosen. Made in Python and torch, what stands between the products of
-   a small model takes as long as they do.
+   Python reads the few numbers that were chosen. In Python and torch, the work between the products of a
+   small model would take as long as they do.
 
    N nodes. */
 
@@ -24,7 +24,7 @@ static num follow(Greedy *step) {
   return last;
 }
 
-/* 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary. */
+/* Returns 0, 1 where other programs delayed a thread, or −1 for a token outside the vocabulary. */
 num greedy_step(Greedy *step) {
   const Model *model = step->model;
   const Part *own = step->batch->part;

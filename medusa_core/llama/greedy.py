@@ -93,7 +93,7 @@ class Guessing:
 
 
 class Made(NamedTuple):
-    """What a step leaves. The rows of the accepted path are in their places."""
+    """The result of a step. The rows of the accepted path are in their places."""
 
     tree: TokenTree
     tokens: list[int]  # the tree's tokens
@@ -106,7 +106,7 @@ class Made(NamedTuple):
 
 
 class GreedySteps:
-    """The steps of trees of one shape. Others may be made by phases in between (``follow``)."""
+    """Greedy steps for trees of one shape; other steps may be made by phases in between (``follow``)."""
 
     def __init__(self, forward: LlamaForward, shape: TokenTree, guessing: Guessing, guess: Guess) -> None:
         """``guess`` fills such a tree as ``guessing`` does in C."""
@@ -190,7 +190,7 @@ class GreedySteps:
         return Made(tree, on_host, logits, features, choices, path, step.verify * 1000, step.propose * 1000)
 
     def _batch_over(self, cache: LlamaCache) -> ctypes.Structure:
-        """The same until the text outgrows the rotations or torch has more threads than there is room for."""
+        """The batch over a cache, kept until the text outgrows the rotations or torch has more threads."""
         most = self._forward.library.most_threads
         if self._batch is None or cache.position >= self._end or most > self._batch.most_threads:
             table = self._forward.table_up_to(cache.position + self._deepest)
@@ -205,7 +205,7 @@ class GreedySteps:
         return self._batch
 
     def _room(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """For the tokens, their log-probabilities, the logits and the features of a step."""
+        """Buffers for the tokens, their log-probabilities, the logits and the features of a step."""
         weights, nodes = self._forward.weights, self._shape.size
         logits = torch.empty(nodes, weights.vocabulary, dtype=weights.dtype)
         features = logits.new_empty(nodes, weights.hidden if self._has_heads else 0)
@@ -213,5 +213,5 @@ class GreedySteps:
 
 
 def _floats(*shape: int) -> torch.Tensor:
-    """In the dtype that C writes: torch's default is another one while a model is loaded in any thread."""
+    """An empty tensor in the dtype that C writes: torch's default changes while any thread loads a model."""
     return torch.empty(*shape, dtype=torch.float32)

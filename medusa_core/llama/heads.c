@@ -12,7 +12,7 @@ typedef struct {
   num asked, rows, count;
   const void *hidden; /* [B][d] */
   num *tokens;        /* [asked][B][count], the best first */
-  float *logp;        /* the same of their log-probabilities */
+  float *logp;        /* their log-probabilities, likewise */
   float *x, *result, *units, *logits;
   void *inputs;
 } Guesses;

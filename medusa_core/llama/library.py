@@ -83,7 +83,7 @@ class Library:
 
     @property
     def count(self) -> int | None:
-        """Threads for the run at work in this thread of the program, None: those of torch."""
+        """Threads for the run in this thread of the program; None: torch's own number."""
         return getattr(self._run, "count", None)
 
     @count.setter
@@ -142,7 +142,7 @@ def library_for_this_machine(folder: Path) -> Library:
 
 
 def instruction_sets() -> list[InstructionSet]:
-    """Those of this processor, the largest first and none above the one that MEDUSA_ISA names.
+    """The sets of this processor, the largest first and none above the one that MEDUSA_ISA names.
 
     The last one runs everywhere. Raises MedusaError for an unknown name there, NoLibraryError for an unknown
     processor.

@@ -15,7 +15,7 @@
 #include "structures.h"
 #include "threads.h"
 
-typedef struct {             /* where a call works */
+typedef struct {             /* the working memory of a call */
   float *x, *embedded, *qkv; /* [N][d], [N][d] where a layer reads it, [N][(H + 2 G) D] */
   uint8_t *normed;           /* [N][inputs], of each thread its own where the rows are few */
   void *attended, *inner;    /* [N][H · D], [N][m] */

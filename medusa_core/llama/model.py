@@ -67,7 +67,7 @@ class Llama:
         return LlamaCache(len(w.layers), w.key_heads, w.head_size, slots, w.dtype, self.library, window)
 
     def work_bytes(self, rows: int, keys: int, threads: int) -> int:
-        """What a call of so many rows works in, with so many keys in the longest sequence."""
+        """Bytes of working memory for a call of so many rows, with so many keys in the longest sequence."""
         return int(self.library.functions.work_bytes(self.structure, rows, keys, threads))
 
     def run(
@@ -110,9 +110,9 @@ class Llama:
         features: torch.Tensor | None = None,
         keys: int = 0,
     ) -> ctypes.Structure:
-        """What ``run`` gives to the library; it holds what the addresses are of, but the results.
+        """What ``run`` gives to the library; it keeps the tensors behind its addresses, except the results.
 
-        There is room to work with ``keys`` of a sequence, or as many as it has now, on ``most_threads``.
+        It has working memory for ``keys`` of a sequence, or as many as it has now, on ``most_threads``.
         """
         most = self.library.most_threads
         counts = [len(part.rows.tokens) for part in parts]
@@ -205,7 +205,7 @@ def _address(tensor: torch.Tensor | None) -> int | None:
 
 
 def _addresses(tensors: Sequence[torch.Tensor | None]) -> ctypes.Array[ctypes.c_void_p] | None:
-    """None where no tensor is wanted at all."""
+    """The tensors' addresses; None where no tensor is wanted."""
     if all(tensor is None for tensor in tensors):
         return None
     pointers = structures.ADDRESS * len(tensors)

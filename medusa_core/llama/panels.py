@@ -68,7 +68,7 @@ class Panels:
 
     @property
     def structure(self) -> ctypes.Structure:
-        """As C reads it, for as long as this lives."""
+        """The structure that C reads, valid as long as these panels live."""
         bias, scales = (None if one is None else one.data_ptr() for one in (self.bias, self.scales))
         kind, panels = kind_of(self.numbers.dtype), self.numbers.data_ptr()
         return structures.Linear(kind, self.inputs, self.outputs, panels, bias, scales)
@@ -100,7 +100,7 @@ def _line_by_line(both: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def _rounded(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """In 8 bits with one scale an output, to the nearest."""
+    """The weight rounded to 8 bits, with one scale an output."""
     largest = weight.abs().amax(dim=1).float().clamp(min=torch.finfo(torch.float32).tiny)
     scales = largest / _LEVELS
     return (weight / scales[:, None]).round_().to(torch.int8), padded(scales)
@@ -122,5 +122,5 @@ def _unpacked(panels: torch.Tensor) -> torch.Tensor:
 
 
 def padded(values: torch.Tensor) -> torch.Tensor:
-    """In float32, with zeros up to a whole panel of places."""
+    """The values in float32, with zeros up to a whole panel of places."""
     return F.pad(values.detach().float(), (0, wide(len(values)) - len(values)))

@@ -192,7 +192,7 @@ static void multiply_block(const Linear *linear, const void *panels, num count, 
 }
 #endif
 
-/* What sixteen sums are with scales and bias, ``output`` being the first of them. */
+/* Sixteen sums with scales and bias, ``output`` being the first of them. */
 static vec scaled(const Linear *linear, const float *sums, num output, num row, Output to) {
   vec x = load(sums);
   if (linear->scales) x = x * load(linear->scales + output) * to.units[row];

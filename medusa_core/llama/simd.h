@@ -59,7 +59,7 @@ static inline reg multiply_add(reg a, reg b, reg sum) {
 
 static inline reg every(float x) { return x - (reg){0}; }
 
-/* What a spinning thread does to leave the processor to the other one of its core. */
+/* Called by a spinning thread, to leave the processor to the other thread of its core. */
 static inline void relax(void) {
 #if defined __x86_64__
   _mm_pause();
@@ -219,13 +219,13 @@ static inline float widened_one(bf16 x) {
   return number;
 }
 
-/* To the nearest, of two as near the even one; a NaN stays one. */
+/* Round to the nearest, ties to even; a NaN stays one. */
 static inline void narrow(bf16 *to, vec x) {
   bits b = (bits)x, rounded = (b + 0x7fff + ((b >> 16) & 1)) >> 16, broken = (bits)(x != x);
   *(halves *)to = __builtin_convertvector((rounded & ~broken) | (broken & 0x7fc0), halves);
 }
 
-/* To the nearest whole numbers of 16 bits: adding 1.5 · 2²³ leaves them in the last bits. */
+/* Round to the nearest whole numbers of 16 bits: adding 1.5 · 2²³ leaves them in the last bits. */
 static inline void narrow_whole(int16_t *to, vec x) {
   *(halves *)to = __builtin_convertvector((bits)(x + 12582912.0f), halves);
 }
@@ -236,7 +236,7 @@ static inline bf16 narrowed(float x) {
   return x != x ? 0x7fc0 : (bf16)((b + 0x7fff + ((b >> 16) & 1)) >> 16);
 }
 
-/* In one fixed order. */
+/* The sum of all numbers, in one fixed order. */
 static inline float sum_of(vec x) {
   for (int half = LANES / 2; half; half /= 2)
     for (int lane = 0; lane < half; lane++) x[lane] += x[lane + half];

@@ -59,7 +59,7 @@ static inline void wait_for_all(Worker worker) {
   if (waited > longest) __atomic_store(&barrier->longest_wait, &waited, __ATOMIC_RELAXED);
 }
 
-/* The neighbouring tasks that are a thread's. */
+/* A thread's share of the tasks, which are neighbours. */
 static inline void share(num tasks, Worker worker, num *first, num *end) {
   *first = tasks * worker.index / worker.count;
   *end = tasks * (worker.index + 1) / worker.count;

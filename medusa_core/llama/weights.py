@@ -186,7 +186,7 @@ def linear(layers: Sequence[Any], *, int8: bool = False) -> Panels:
 
 
 def gate_and_up(layers: Sequence[nn.Linear], *, int8: bool = False) -> Panels:
-    """Both layers of a gated MLP, also where they are one already."""
+    """Pack both layers of a gated MLP, also where they are one already."""
     if len(layers) == 1:
         return Panels.by_turns(layers[0].weight.detach().chunk(2), [None, None], int8=int8)
     weights, biases = [layer.weight.detach() for layer in layers], [layer.bias for layer in layers]

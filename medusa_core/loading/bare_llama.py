@@ -77,7 +77,7 @@ def plain_llama_files(folder: Path, bare: BareLlama) -> dict[str, Path] | None:
                     if not fits or name in found:
                         return None
                     found[name] = file
-    except Exception:  # MedusaError, safetensors' own, the system's: what it is, ``check_weights`` says
+    except Exception:  # of whatever kind: ``check_weights`` says what is wrong
         return None
     return found if found.keys() == shapes.keys() else None
 
@@ -85,8 +85,8 @@ def plain_llama_files(folder: Path, bare: BareLlama) -> dict[str, Path] | None:
 def _tensors(files: Mapping[str, Path], dtype: torch.dtype, progress: Share) -> dict[str, torch.Tensor]:
     """All tensors in ``dtype``; those that have it in their file stay there until they are used.
 
-    A file is mapped anew for each group of tensors that are let go together, with whose last one the mapping
-    goes: a single one would hold pages of all tensors for as long as there is one of them.
+    A file is mapped anew for each group of tensors that are released together, and the mapping goes with the
+    last of them: a single mapping would hold the pages of all tensors as long as any of them is there.
     """
     groups: dict[tuple[Path, str, bool], list[str]] = {}
     for name, file in files.items():

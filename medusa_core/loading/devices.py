@@ -95,7 +95,7 @@ def free_memory(device: torch.device) -> int:
 
 
 def return_freed_memory() -> None:
-    """Give what freed tensors took back to the system; glibc would keep it, up to half of a model."""
+    """Return the memory of freed tensors to the system; glibc would keep it, up to half of a model."""
     if sys.platform == "linux":
         trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # other C libraries have none
         if trim is not None:
@@ -108,7 +108,7 @@ def device_kinds() -> list[str]:
 
 
 def _free_in_container() -> Iterator[int]:
-    """What the container's limit leaves, where there is one: its page cache can be dropped."""
+    """The bytes that a container's limit leaves, where there is one; its page cache counts as free."""
     for limit, used, stat in _LIMITS:
         try:
             most, taken, rows = ((_CGROUP / name).read_text().split() for name in (limit, used, stat))
@@ -149,7 +149,7 @@ _log = logging.getLogger(__name__)
 
 
 def native_library() -> Library | NoLibraryError:
-    """Why there is none where this machine can have none. It is looked for once a process."""
+    """The compiled C, or why this machine can have none. It is looked for once a process."""
     with _ONE_AT_A_TIME:
         found = _look_for_library(cache_folder() / "native")
     return Library(found.functions, found.isa) if isinstance(found, Library) else found
@@ -162,7 +162,7 @@ def runs_in_c(dtype: torch.dtype, device: str) -> bool:
 
 @functools.cache
 def _look_for_library(folder: Path) -> Library | NoLibraryError:
-    """The library or, in a log message too, the reason; either cost a minute where the compiler hangs."""
+    """The library or the reason, which is logged too; either may take a minute where the compiler hangs."""
     try:
         return library_for_this_machine(folder)
     except NoLibraryError as reason:

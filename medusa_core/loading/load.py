@@ -190,7 +190,7 @@ def _read(
 def _estimate(
     config: LoadConfig, placement: Placement, methods: Collection[str] | None, report: _ProgressReporter
 ) -> MemoryEstimate | None:
-    """What it will take, by the small files alone; None where it cannot be estimated."""
+    """The memory that a load will take, by the small files alone; None where it cannot be estimated."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
         sources = needed(find_sources(config.model, config.heads, small), methods)
@@ -272,8 +272,8 @@ _IDLE: dict[str, tuple[Any, ...]] = {
     "begin_suppress_tokens": ([],), "sequence_bias": ({}, []), "min_length": (0,), "min_new_tokens": (0,),
     "exponential_decay_length_penalty": (), "guidance_scale": (1, 1.0),
 }  # fmt: skip
-_WHOLE_TEXT = 65536  # the largest window of our penalty, whose largest value is the next number
-_MOST = 2
+_WHOLE_TEXT = 65536  # the largest window of our penalty
+_MOST = 2  # the largest penalty
 
 
 def dropped_settings(folder: Path) -> list[str]:

@@ -39,13 +39,13 @@ _WORTHWHILE = 0.95  # share of the model's own memory: a change that leaves more
 
 
 def margin(held: int) -> int:
-    """What there must be beside ``held`` bytes of weights and cache: what a step writes to, fragments."""
+    """Bytes to spare beside ``held`` bytes of weights and cache: for a step's buffers and fragmentation."""
     return held // 5 + LIBRARIES
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """Flags under which a load needs other memory: how much it then is, and how much there is for it."""
+    """Flags that change a load's memory: how much it then needs, and how much there is for it."""
 
     flags: str
     needed: int
@@ -56,7 +56,7 @@ class Alternative:
         return self.needed <= self.free
 
     def words(self) -> str:
-        """For a person: ``--quantize 4bit (4.10 GB)``."""
+        """Words for a person: ``--quantize 4bit (4.10 GB)``."""
         return f"{self.flags} ({bytes_words(self.needed)})"
 
 
@@ -81,7 +81,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """All of it, with a margin."""
+        """The sum of all parts, with a margin."""
         return self.base + self.heads + self.cache + self.margin
 
     @property
@@ -90,7 +90,7 @@ class MemoryEstimate:
 
     @property
     def advice(self) -> tuple[str, ...]:
-        """What would need less, as flags with their bytes; those that fit come first."""
+        """Flags that would need less, with their bytes; those that fit come first."""
         return tuple(other.words() for other in sorted(self.alternatives, key=lambda one: not one.fits))
 
     def sentence(self) -> str:
@@ -117,7 +117,7 @@ class _Counted:
     models: tuple[ModelSize, ...]  # models that drafters run beside the base
 
     def estimate(self, config: LoadConfig, placement: Placement) -> MemoryEstimate:
-        """What they take with these settings there, without alternatives."""
+        """The estimate for these settings and this placement, without alternatives."""
         each = placement.dtype.itemsize
         packing = self.packing(config, placement)
         saved = saved_bytes(self.folder, each) if self.shape.packing else 0
@@ -159,13 +159,13 @@ class _Counted:
         return self.shape.in_c and runs_in_c(placement.dtype, placement.device.type)
 
     def packing(self, config: LoadConfig, placement: Placement) -> Packing | None:
-        """How the base's weights are packed with these settings there."""
+        """How the base's weights are packed with these settings and this placement."""
         if config.quantize == "8bit" and self.shape.packing is None and self._runs_in_c(placement):
             return own_packing(self.shape.width)
         return self.shape.packing or packing_for(config.quantize)
 
     def _packing_bytes(self, packing: Packing | None, dtype: torch.dtype) -> int:
-        """What is there for a moment while weights are packed."""
+        """Bytes that are needed only while weights are packed."""
         if packing is None or not packing.is_own:
             return _PACKING * self.shape.largest if packing else 0
         largest = _PACKING_IN_C * max(self.shape.largest, self.shape.vocabulary * self.shape.width)
@@ -178,7 +178,7 @@ class _Counted:
 
 
 def estimate_memory(config: LoadConfig) -> MemoryEstimate:
-    """What a load would take. Of the hub only small files are fetched.
+    """The memory that a load would take. Of the hub only small files are fetched.
 
     Raises MedusaError for names that cannot be had, and for a model of unknown kind.
     """
@@ -188,7 +188,7 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
 
 
 def estimate_for(sources: Sources, config: LoadConfig, placement: Placement) -> MemoryEstimate:
-    """What it would take to load these folders there. Raises MedusaError when that cannot be estimated."""
+    """The memory to load these folders there. Raises MedusaError when that cannot be estimated."""
     shape = model_size(sources.base, config.trust_remote_code)
     sizes = tuple(draft_size(folder, shape) for folder in sources.drafts)
     models = tuple(model_size(size.model) for size in sizes if size.model is not None)

@@ -65,8 +65,8 @@ def base_bytes(shape: ModelSize, bytes_each: int, packing: Packing | None) -> in
     """Bytes of a base whose numbers take ``bytes_each``, those of its linear layers less if packed."""
     if packing is None:
         return shape.parameters * bytes_each
-    # Whoever saves a model packs all of its layers; packed while they load are the plainly linear ones, by
-    # the C the LM head too.
+    # A model that was saved packed has all of its layers packed. Packing during the load takes the plain
+    # linear layers and, in C, the LM head.
     packed = shape.parameters - shape.embeddings if shape.packing else shape.linear
     if packing.is_own:
         packed += shape.vocabulary * shape.width

@@ -1,4 +1,4 @@
-"""What is chosen by trying it out on this machine, in tenths of a second, and kept for the next start.
+"""Choices that are made by trials on this machine, in tenths of a second, and kept for the next start.
 
 Each measurement is a small JSON file in the user's cache folder, which may be deleted at any time: one that
 cannot be read or written counts as absent, and no run fails for it. Times of a busy machine are recognised by
@@ -63,7 +63,7 @@ def fastest_threads(forward: LlamaForward) -> int | None:
         torch.set_num_threads(usual)
     if times is None:
         return None
-    # Of those that are about as fast the most threads: longer texts give them more to do.
+    # Of numbers that are about as fast the largest is taken: longer texts give threads more to do.
     limit = min(times.values()) * _WORTH_IT
     chosen = next(count for count in counts if times[count] <= limit)
     keep(key, chosen)
@@ -71,7 +71,7 @@ def fastest_threads(forward: LlamaForward) -> int | None:
 
 
 def _forward(forward: LlamaForward, threads: int) -> Callable[[], object]:
-    """A plain step's row and a tree's on so many threads."""
+    """A call that runs a plain step's row and a tree's on so many threads."""
     vocabulary = forward.weights.head.shape[0]
     inputs = [Rows.of_text([token % vocabulary for token in range(rows)], _CPU) for rows in _ROWS]
 
@@ -101,7 +101,7 @@ def _fastest(calls: Mapping[Candidate, Callable[[], object]]) -> dict[Candidate,
 
 
 FOLDER_VARIABLE = "MEDUSA_CACHE"
-MEASURE_VARIABLE = "MEDUSA_MEASURE"  # 0: nothing is measured and nothing that was is used
+MEASURE_VARIABLE = "MEDUSA_MEASURE"  # 0: nothing is measured, and no kept measurement is used
 
 
 def may_measure() -> bool:

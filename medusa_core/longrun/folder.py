@@ -97,7 +97,7 @@ class RunFolder:
         return found
 
     def begin(self, about: Mapping[str, Any]) -> None:
-        """Write what the run is."""
+        """Write the description of the run."""
         write_record(self.folder / RUN, {"format": FORMAT, "segment": SEGMENT, **about})
 
     def resume(self, budget: int) -> None:

@@ -1,4 +1,4 @@
-"""What a long run takes, estimated before it begins, and what it took: weights, the whole cache, a workspace.
+"""The memory of a long run, estimated before and measured while it runs: weights, whole cache, workspace.
 
 The cache is allocated once, for the whole length, so that nothing grows or is copied while the text does.
 """
@@ -33,11 +33,11 @@ class RunMemory:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """The sum of all parts."""
         return self.weights + self.cache + self.workspace
 
     def parts(self) -> str:
-        """What it consists of, for a person."""
+        """The parts in words for a person."""
         kind = " (a window)" if self.window else ""
         return (
             f"memory for {self.rows:,} rows: weights {bytes_words(self.weights)} + cache "
@@ -46,7 +46,7 @@ class RunMemory:
         )
 
     def words(self) -> str:
-        """What it consists of and what is free, for a person."""
+        """The parts and what is free, in words for a person."""
         return f"{self.parts()}; {bytes_words(self.free)} are free beside the weights"
 
     def require(self) -> None:
@@ -65,7 +65,7 @@ class RunMemory:
 
 
 def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemory:
-    """What a run after ``prompt`` tokens takes on the target's device. Raises MedusaError."""
+    """The memory of a run after ``prompt`` tokens on the target's device. Raises MedusaError."""
     target = engine.target
     drafter = make_drafter(target, engine.drafts, config)
     tree = drafter.largest_tree
@@ -101,7 +101,7 @@ class PeakMemory:
         self._start = self._process.memory_info().rss
 
     def grown(self) -> int:
-        """Bytes until now; of a process the largest that was seen at these calls, one behind each step."""
+        """Peak bytes until now; for a process the largest seen at these calls, one after each step."""
         if self._cuda is not None:
             return torch.cuda.max_memory_allocated(self._cuda) - self._start
         self._most = max(self._most, self._process.memory_info().rss - self._start)

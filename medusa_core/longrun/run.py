@@ -102,7 +102,7 @@ class SavedRun:
             last = perf_counter()
 
     def _warm_up(self) -> None:
-        """A segment and a few steps: libraries load kernels and make buffers, which are none of the run's."""
+        """Run a segment and a few steps, so that libraries' kernels and buffers do not count as the run's."""
         rows = min(SEGMENT, self._engine.target.context // 2)
         text = (self._prompt * -(-rows // len(self._prompt)))[:rows]
         for _ in self._engine.stream(text, self.config.changed(max_new_tokens=2)):
@@ -199,7 +199,7 @@ def identity(engine: Engine, prompt: Sequence[int], config: GenerationConfig) ->
 
 
 def surroundings(engine: Engine) -> dict[str, Any]:
-    """What may round otherwise: with another one a run goes on, though not surely with the same tokens."""
+    """What may change the rounding: where it differs a run goes on, though perhaps with other tokens."""
     return {
         "torch": torch.__version__,
         "threads": engine.target.threads_used,

@@ -66,12 +66,12 @@ class Totals:
 
     @property
     def tokens_per_step(self) -> float:
-        """0 before the first step."""
+        """New tokens over steps, 0 before the first."""
         return self.tokens / self.steps if self.steps else 0.0
 
     @property
     def tokens_per_second(self) -> float:
-        """By the time inside steps, 0 before the first one."""
+        """New tokens over the time inside steps, 0 before the first."""
         return self.tokens / self.seconds if self.seconds else 0.0
 
     def since(self, earlier: Totals) -> Totals:

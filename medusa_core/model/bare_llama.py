@@ -158,7 +158,7 @@ class BareModel(LoadedModel):
     def model(self) -> PreTrainedModel:
         with self._lock:
             if self._built is None:
-                # Whoever asks may be within inference, where tensors are made that no training can use.
+                # The caller may be in inference mode, which makes tensors that no training can use.
                 with torch.inference_mode(False):
                     self._built = self._build(self.weights).eval()
             return self._built

@@ -36,14 +36,14 @@ _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
 _MOST_IDLE = 2  # memories kept for later runs
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 
-# Before it records torch waits for the whole device, and that breaks off what another thread records.
+# Before a recording torch waits for the whole device, which breaks off the recording of another thread.
 _ONE_RECORDING_AT_A_TIME = Lock()
 
 Result = TypeVar("Result")
 
 
 def bucket_of(rows: int) -> int:
-    """Slots that a recording reads, which has so many rows or more in them."""
+    """Slots of the smallest bucket that has room for so many rows."""
     return max(_SMALLEST_BUCKET, 1 << (rows - 1).bit_length())
 
 
@@ -82,8 +82,8 @@ def recorded_once(
 ) -> Callable[[], Result]:
     """Record work within ``parts``.
 
-    It is looked at before, as it is, since a failed capture may leave the device with an error, and torch
-    compiles nothing that it has once met while somebody looks on.
+    The work is checked first, and uncompiled: a failed capture may leave the device with an error, and torch
+    compiles nothing that it has once met inside a dispatch mode.
     """
     with NoHostReads():
         work()

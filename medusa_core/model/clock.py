@@ -12,7 +12,7 @@ import torch
 class PhaseTimes:
     """Milliseconds of one step by phase; ``total`` is their sum and what happened between them.
 
-    Those of a batch are what the step took for all its runs.
+    The times of a batch are those of the step for all its runs.
     """
 
     propose: float
@@ -30,13 +30,13 @@ class Clock:
         self._laps: list[float] = []
 
     def lap(self) -> None:
-        """The end of a phase."""
+        """Mark the end of a phase."""
         now = time.perf_counter()
         self._laps.append((now - self._last) * 1000)
         self._last = now
 
     def made_whole(self, propose: float, verify: float) -> None:
-        """The end of all phases up to acceptance, of a step whose phases were one call.
+        """Mark the end of all phases up to acceptance, in a step whose phases were one call.
 
         ``propose`` and ``verify`` are the milliseconds of the tree and of the forward.
         """
@@ -46,7 +46,7 @@ class Clock:
         self._last = now
 
     def times(self) -> PhaseTimes:
-        """The step, once all its phases are over."""
+        """The times of the step, once all its phases are over."""
         propose, verify, accept, commit = self._laps
         return PhaseTimes(propose, verify, accept, commit, self._total())
 
@@ -57,7 +57,7 @@ class Clock:
 class CudaClock(Clock):
     """Laps by marks in the GPU's queue, so that measuring adds no wait to the one that a step has.
 
-    That one is in the rule, which needs its answer on the host; what the GPU did until then is over by then.
+    A step's wait is in the rule, which needs its answer on the host; by then the GPU's earlier work is over.
     """
 
     def __init__(self, device: torch.device) -> None:

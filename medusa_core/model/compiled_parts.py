@@ -42,7 +42,7 @@ class CompiledParts:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Within it the model computes with them, in every thread; behind it, as transformers made it."""
+        """Let the model compute with these parts within the block, in every thread; afterwards as before."""
         with self._lock:
             for module, forward in self._forwards.items():
                 module.forward = forward
@@ -68,7 +68,7 @@ def _compiled(kind: type[nn.Module]) -> Callable[..., Any] | None:
 
 
 def _compile(function: FunctionType) -> Callable[..., Any]:
-    """For any number of rows. torch compiles the same code a few times at most, so each model has its own."""
+    """Compile for any number of rows. torch compiles one code a few times at most: each model has its own."""
     compiled: Callable[..., Any] = torch.compile(_copied(function, function.__globals__), dynamic=True)
     return compiled
 
@@ -82,5 +82,5 @@ def _copied(function: FunctionType, names: dict[str, Any]) -> FunctionType:
 
 
 def can_compile() -> bool:
-    """Whether what torch compiles for a GPU with is installed, and not turned off by torch's own switch."""
+    """Whether triton, with which torch compiles for a GPU, is installed and torch's switch is not off."""
     return importlib.util.find_spec("triton") is not None and os.environ.get("TORCH_COMPILE_DISABLE") != "1"

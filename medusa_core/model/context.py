@@ -1,4 +1,4 @@
-"""How many positions a model takes, and more than it was trained for where that is asked for.
+"""How many positions a model takes, and how it takes more than it was trained for where that is asked for.
 
 Two ways to go on after the trained context without training, both for rotary positions without a scaling.
 YaRN (Peng et al., 2023, arXiv 2309.00071) stretches the slow rotations over the longer context, by the same
@@ -37,7 +37,7 @@ class LongerContext:
     how: str
 
     def words(self) -> str:
-        """For a person: ``context 8,192 by YaRN, trained with 1,024``."""
+        """Words for a person: ``context 8,192 by YaRN, trained with 1,024``."""
         way = "by YaRN" if self.how == YARN else f"in a window of {self.trained:,}"
         return f"context {self.length:,} {way}, trained with {self.trained:,}"
 

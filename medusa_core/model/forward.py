@@ -64,10 +64,10 @@ class Forward(Protocol):
 
     @property
     def copied_bytes(self) -> int:
-        """What it holds beside the weights of the model."""
+        """Bytes that it holds beside the weights of the model."""
 
     def cache_bytes(self, slots: int) -> int:
-        """What ``new_cache`` of so many rows takes."""
+        """Bytes that ``new_cache`` of so many rows takes."""
 
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
         """Run the rows of each sequence behind its committed ones and commit nothing.
@@ -96,7 +96,7 @@ class ForwardChoice:
         return self.native
 
     def words(self) -> str:
-        """For a person: ``forward in C, exact``."""
+        """Words for a person: ``forward in C, exact``."""
         parts = ["forward in C, exact" if self.native else "transformers' forward"]
         if self.captured:
             parts.append("captured as CUDA graphs" + ", in part compiled" * self.compiled)

@@ -22,7 +22,7 @@ _LEAST_GROWN = 128  # slots of a cache that grows with the text
 
 
 class Place(NamedTuple):
-    """Where a forward writes and reads that a graph has captured: what varies lies on the device."""
+    """Where a captured forward writes and reads: what varies lies on the device."""
 
     length: torch.Tensor  # [], committed rows
     slots: torch.Tensor  # [N], of the new rows
@@ -107,7 +107,7 @@ class TreeLayer(CacheLayerMixin):
         return self.place.bucket if self.place else self.length + query_length, 0
 
     def get_seq_length(self) -> Any:
-        """Committed rows; a number on the device where one of the host would be the same in each replay."""
+        """Committed rows; on the device in a captured forward, where a host's number would never change."""
         return self.place.length if self.place else self.length
 
     def get_max_length(self) -> int:
@@ -148,7 +148,7 @@ class TreeCache(Cache):
 
     @property
     def position(self) -> int:
-        """Where the next row stands in the text."""
+        """The position of the next row in the text."""
         return self.length + self.left_out
 
     @property
@@ -178,7 +178,7 @@ class TreeCache(Cache):
         """Keep the rows of ``path`` [A], counted from the first row of the last write, in path order."""
         count = len(path)
         in_place = list(path) == list(range(count))
-        # One tensor for all layers; those elsewhere copy it.
+        # One tensor for all layers; layers on other devices copy it.
         rows = [self.length + row for row in path]
         slots = None if in_place else torch.tensor(rows, device=self._layers[0].keys.device)
         for layer in self._layers:
@@ -190,7 +190,7 @@ class TreeCache(Cache):
             layer.length = min(layer.length, length)
 
     def grow_for(self, rows: int) -> None:
-        """Have slots for ``rows`` more: at least doubled, so that a growing text moves seldom."""
+        """Make room for ``rows`` more: slots at least double, so that a growing text moves seldom."""
         if rows > self.room:
             self.reserve(max(2 * self.slots, self.length + rows, _LEAST_GROWN))
 

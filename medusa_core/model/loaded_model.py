@@ -70,7 +70,7 @@ class LoadedModel:
         with self._lock:
             if self._originals is not None:
                 for modules, make in self._originals():
-                    # Whoever asks may be within inference, where tensors are made that no training can use.
+                    # The caller may be in inference mode, which makes tensors that no training can use.
                     with torch.inference_mode(modules[0].weight.is_inference()):
                         for module, weight in zip(modules, make(), strict=True):
                             module.weight.data = weight.clone(memory_format=torch.contiguous_format)
@@ -95,7 +95,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """The device that token ids go to."""
         return runs_on(self._modules.get_input_embeddings())
 
     @property

@@ -59,7 +59,7 @@ class LayerMasks:
         return self.for_model({kind: one[None, None] for kind, one in seen.items()}, dtype)
 
     def for_model(self, visible: dict[str, torch.Tensor], dtype: torch.dtype) -> Mask:
-        """Bool [B, 1, N, W] by kind of layer as transformers' models take it."""
+        """The masks, bool [B, 1, N, W] by kind of layer, as transformers' models take them."""
         masks = {kind: mask_for(self.kernel, seen, dtype) for kind, seen in visible.items()}
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
@@ -67,7 +67,7 @@ class LayerMasks:
     def build_together(
         self, texts: Sequence[tuple[torch.Tensor, torch.Tensor, int]], dtype: torch.dtype
     ) -> Mask:
-        """``build`` for several texts in one forward: [B, 1, N, W], each on the right below.
+        """``build`` for several texts in one forward: [B, 1, N, W], each in the lower right corner.
 
         ``texts`` has allowed rows, depths and committed rows of each, as ``build`` takes them.
         """
@@ -137,9 +137,9 @@ def mask_for(kernel: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Te
 
 
 def padded_masks(seen: Sequence[torch.Tensor], rows: int, width: int) -> torch.Tensor:
-    """Who sees whom, bool [n, w] of each text, as [B, 1, ``rows``, ``width``] on the right below.
+    """Who sees whom, bool [n, w] of each text, in the lower right corner of [B, 1, ``rows``, ``width``].
 
-    A row that only fills up sees the last slot, since a softmax over nothing is no number.
+    A padding row sees the last slot, since a softmax over nothing is NaN.
     """
     result = seen[0].new_zeros(len(seen), 1, rows, width)
     result[..., -1] = True

@@ -38,7 +38,7 @@ class PartialCache:
         self._windows = [window if kind == SLIDING else None for kind in target.layer_kinds]
         self._cache: TreeCache | None = None
         self._selected = self._taken = 0  # rows of the text: at the last selection, and copied by now
-        self._held = torch.empty(0, 0, dtype=torch.long)  # [L·G, B]: which rows those of each head are
+        self._held = torch.empty(0, 0, dtype=torch.long)  # [L·G, B]: the text's rows that each head has
 
     @property
     def nbytes(self) -> int:
@@ -57,12 +57,12 @@ class PartialCache:
         return list(zip(edges[::2], edges[1::2], strict=True))
 
     def forget(self, length: int) -> None:
-        """The rows of the text from ``length`` on are no longer what they were."""
+        """Forget the rows of the text from ``length`` on, which have changed."""
         if length < self._taken:
             self._selected = self._taken = 0
 
     def over(self, full: TreeCache, queries: torch.Tensor) -> TreeCache:
-        """What to draft over after the rows of ``full``; ``queries`` [L·H·D] are those of the last one.
+        """The cache to draft over after the rows of ``full``; ``queries`` [L·H·D] are those of the last one.
 
         A cache that drops what fell out of every layer's window is read as it is: it does not grow.
         Raises MedusaError for a model whose layers have heads of several sizes.

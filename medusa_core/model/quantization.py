@@ -33,7 +33,7 @@ class Packing:
 
     @property
     def bytes_each(self) -> float:
-        """Of a packed weight, with its share of the scales; of a byte where the bits are not known."""
+        """Bytes of a packed weight with its share of the scales; as of 8 bits where they are not known."""
         return (self.bits or 8) / 8 + self.scales
 
     @property
@@ -42,12 +42,12 @@ class Packing:
         return self.method == _OWN
 
     def words(self) -> str:
-        """For a person: ``4-bit``, or the method's name."""
+        """Words for a person: ``4-bit``, or the method's name."""
         return f"{self.bits}-bit" if self.bits else self.method
 
 
 def packing_for(quantize: str) -> Packing | None:
-    """What ``--quantize`` asks for."""
+    """The packing that ``--quantize`` asks for."""
     return Packing("bitsandbytes", _BITS[quantize]) if quantize in _BITS else None
 
 
@@ -110,7 +110,7 @@ def runs_on(module: Any) -> torch.device:
 
 
 def _is_plain(weight: object) -> TypeGuard[torch.Tensor]:
-    """Whether a weight is numbers that lie here, and no packed or absent ones in their guise."""
+    """Whether the numbers of a weight lie here, neither packed nor absent."""
     return (
         isinstance(weight, torch.Tensor)
         and type(weight) in (torch.Tensor, torch.nn.Parameter)

@@ -57,13 +57,13 @@ def recorded(model: Any, features: Features, **inputs: Any) -> Recording:
 
 
 def _by_row(query: torch.Tensor, count: int) -> torch.Tensor:
-    """Queries as attention was given them to [B, N, H · D]; of a single row, heads may lie where rows do."""
+    """Queries in attention's layout to [B, N, H · D]; for a single row, heads may lie where rows do."""
     return query.reshape(len(query), -1, count, query.shape[-1]).transpose(1, 2).flatten(2)
 
 
 @contextmanager
 def states_before_norm(model: Any) -> Iterator[list[torch.Tensor]]:
-    """Within it, what the final norm reads [B, N, d] in each forward of this thread is added to the list.
+    """Yield a list to which each forward of this thread adds what its final norm reads [B, N, d].
 
     Raises MedusaError for a model whose final norm is not found.
     """
@@ -94,7 +94,7 @@ def final_norm(model: Any) -> nn.Module:
 
 
 class _QueryRecorder(TorchFunctionMode):
-    """Within it each call of torch's attention, as "sdpa" makes one a layer, leaves its queries [B, H, N, D].
+    """Records the queries [B, H, N, D] of each call of torch's attention, of which "sdpa" makes one a layer.
 
     All families call it with queries that are rotated already; the mode holds for its own thread alone.
     """

@@ -1,7 +1,7 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
 ``Target.forward`` computes its rows: transformers' model of the same weights, or the C where
-``choose_forward`` allows it. Nothing in the model is patched, but while a step is recorded, and nothing is
+``choose_forward`` allows it. Nothing in the model is patched, except while a step is recorded, and nothing is
 stored on it, so runs on one model cannot meet. What a model must be for that is read off its config and its
 forward, and tried out when it loads where no test has run its family. Knows nothing about heads, rules or
 text. Medusa paper §2.1.2.
@@ -72,7 +72,7 @@ class Target:
 
     @property
     def device(self) -> torch.device:
-        """Where token ids go."""
+        """The device that token ids go to."""
         return self.held.device
 
     @property
@@ -91,14 +91,14 @@ class Target:
 
     @property
     def context_words(self) -> str:
-        """What to say where a text is too long: the context, and why it ends there."""
+        """The context and why it ends there, in words for where a text is too long."""
         return f"the context holds {self.context}" + (
             f", since {self.context_note}" if self.context_note else ""
         )
 
     @property
     def context_fix(self) -> str:
-        """What to do about a text that is too long, beside a shorter one; empty where nothing else helps."""
+        """The fix for a text that is too long, other than shortening it; empty where there is none."""
         if self.longer is not None:
             return "a larger --context"
         return "" if why_not_longer(self.config) else "a longer --context"
@@ -114,11 +114,11 @@ class Target:
         return self.threads or torch.get_num_threads()
 
     def on_its_threads(self) -> AbstractContextManager[None]:
-        """Within it torch uses the threads that are fastest for this model (``cpu_threads``)."""
+        """A context in which torch uses the threads fastest for this model (``cpu_threads``)."""
         return cpu_threads(self.threads)
 
     def running(self) -> AbstractContextManager[None]:
-        """Within it ``forward`` has the threads that are fastest for this model (``cpu_threads``)."""
+        """A context in which ``forward`` has the threads fastest for this model (``cpu_threads``)."""
         return cpu_threads(self.threads, self.library if self.choice.native else None)
 
     def new_cache(self, slots: int) -> TreeCache:
@@ -130,7 +130,7 @@ class Target:
         return self.held.nbytes + self.forward.copied_bytes
 
     def cache_bytes(self, slots: int) -> int:
-        """What the cache of a run of so many rows takes."""
+        """Bytes of the cache of a run of so many rows."""
         return self.forward.cache_bytes(slots)
 
     def token_tree(

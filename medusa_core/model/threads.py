@@ -19,7 +19,7 @@ class OwnThreads(Protocol):
 
 @contextmanager
 def cpu_threads(count: int | None, library: OwnThreads | None = None) -> Iterator[None]:
-    """Within it torch uses ``count`` threads, None: as many as before, which it has again afterwards.
+    """Let torch use ``count`` threads, None: as many as before, and restore their number afterwards.
 
     Where a ``library`` computes they are its threads, and torch keeps to one: after each operation that torch
     shares out its threads go on spinning for milliseconds, on a processor that the library waits for.
@@ -43,9 +43,9 @@ def cpu_threads(count: int | None, library: OwnThreads | None = None) -> Iterato
 def each_within(
     context: Callable[[], AbstractContextManager[object]], made: Generator[Item, None, None]
 ) -> Generator[Item, None, None]:
-    """What a generator yields, each made within a context that is left before it is handed on.
+    """The items of a generator, each made within a context that is left before the item is handed on.
 
-    Whoever reads may load models or begin other runs meanwhile, on the threads that are usual.
+    The reader may load models or begin other runs meanwhile, on the usual threads.
     """
     with closing(made):
         while True:

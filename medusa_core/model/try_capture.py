@@ -65,7 +65,7 @@ def _require_recordable(target: Target) -> None:
 def _compiled(
     target: Target, record: Record, parts: CompiledParts, wanted: Sequence[Outputs], reasons: list[str]
 ) -> CapturedForward | None:
-    """None where compiling fails, which compilers do in many ways; ``reasons`` gets why."""
+    """The forward with its parts compiled; None where that fails in any way, and ``reasons`` gets why."""
     try:
         return _tried(target, CapturedForward(target.held, target.masks, record, parts), wanted)
     except HostReadError:
@@ -78,7 +78,7 @@ def _compiled(
 
 
 def _tried(target: Target, captured: CapturedForward, wanted: Sequence[Outputs]) -> CapturedForward:
-    """Raises NotCapturedError, or whatever compiling or recording the model raises."""
+    """``captured``, once tried. Raises NotCapturedError, or whatever compiling or recording it raises."""
     for mine, theirs in zip(_answers(target, captured), wanted, strict=True):
         _require_same(target, mine[0], theirs[0], "logits")
         _require_same(target, mine[1][0], theirs[1][0], "hidden states")
@@ -86,7 +86,7 @@ def _tried(target: Target, captured: CapturedForward, wanted: Sequence[Outputs])
 
 
 def _answers(target: Target, forward: Forward) -> list[Outputs]:
-    """What a forward makes of a few small trees, each behind the rows of the one before."""
+    """The outputs of a forward for a few small trees, each behind the rows of the one before."""
     cache, vocabulary = forward.new_cache(_SLOTS), target.vocab_size
     text = Rows.of_text([token % vocabulary for token in _START], target.device, 1)
     forward([Part(text, cache)])

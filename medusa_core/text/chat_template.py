@@ -148,10 +148,10 @@ def _close(process: subprocess.Popen[bytes], owner: int) -> None:
 
 
 def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    """What it was started with: its standard input and output."""
+    """The process's standard input and output."""
     return cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
 
 
 def _plain(value: object) -> Any:
-    """Special tokens are strings, records with a text, or lists of them."""
+    """Special tokens as JSON holds them: they are strings, records with a text, or lists of these."""
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else str(value)

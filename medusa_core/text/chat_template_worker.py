@@ -42,7 +42,7 @@ def answer(line: bytes) -> bytes:
 
 def main(seconds: float) -> None:
     """Answer until standard input ends; ends itself where one answer takes longer than ``seconds``."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for who asks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the process that asks
     if sys.platform != "win32":
         most = psutil.Process().memory_info().vms + _MEMORY
         with suppress(ValueError, OSError):

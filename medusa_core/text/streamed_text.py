@@ -75,7 +75,7 @@ class StreamedText:
         return self._take(min(len(self._text) - self._hold, len(text_before_stop(self._text, self._stop))))
 
     def rest(self, text: str) -> list[TextSpan]:
-        """What is missing of the run's whole ``text``, which a stop string may end inside a token."""
+        """The rest of the run's whole ``text``, which a stop string may end inside a token."""
         taken = self._take(len(text))
         if self._waiting and self._given < len(text):
             last = self._waiting.pop(0)
@@ -84,7 +84,7 @@ class StreamedText:
         return taken
 
     def _take(self, end: int) -> list[TextSpan]:
-        """Whole tokens, since one in two parts would look like two."""
+        """Take whole tokens, since one in two parts would look like two."""
         taken: list[TextSpan] = []
         while self._waiting and self._given + len(self._waiting[0].text) <= end:
             piece = self._waiting.pop(0)

@@ -116,7 +116,7 @@ def _sums(
 
 
 def _in_chains(heats: set[float]) -> list[float]:
-    """The temperatures in an order in which as many as can follow the one twice as high."""
+    """The temperatures in an order in which as many as possible follow the one twice as high."""
     chains: list[float] = []
     for heat in sorted(heats, reverse=True):
         each = heat
@@ -145,7 +145,7 @@ class Penalised:
 
 
 class PenalisedChoices:
-    """Follows the text of a run, whose windows the copies are counted in."""
+    """Follows the text of a run, and counts copies in its windows."""
 
     def __init__(self, prompt: Sequence[int], window: int) -> None:
         self._text = list(prompt)

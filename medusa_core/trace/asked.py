@@ -57,7 +57,7 @@ class ConfigTrace(_RunTrace):
     """The settings of the run; ``tree`` is the list of rank tuples where it is the same in every step.
 
     Numbers and switches are those of `GenerationConfig`. All but ALWAYS_HELD are left out at their defaults,
-    so that files of runs without them are as they were before there was any.
+    so that files of runs without them are as they were before these settings existed.
     """
 
     drafter: NamedSettings

@@ -97,7 +97,7 @@ class TraceBuilder:
         self._texts: dict[int, int] = {}  # places of tokens
         self._tables = Tables()
         self._kept: list[_Kept] = []
-        self._news: list[Record] | None = None  # steps for a reader that follows, which it was not given yet
+        self._news: list[Record] | None = None  # steps that a following reader was not given yet
         self._summary = engine.summary(config)
         self._penalised = PenalisedChoices(prompt, config.penalty_window)
         self._header = header_of(engine, config, prompt)
@@ -160,11 +160,11 @@ class TraceBuilder:
         return unpacked(self.packed())
 
     def output(self) -> Record:
-        """What came of the run so far."""
+        """The output of the run so far."""
         return self._summary.record()
 
     def _shape_of(self, step: Step) -> _Shape:
-        """Looked up only where the tree has another shape than the one before."""
+        """The shape of a step's tree, looked up only where it differs from the one before."""
         tree, shape = step.tree, self._shape
         if shape is None or shape.parents != tree.parents or shape.origins != tree.origins:
             origins = (tuple(vars(origin).values()) for origin in tree.origins)
@@ -269,7 +269,7 @@ class _Numbers:
     def take(
         self, nodes: int, rows: _Rows
     ) -> tuple[list[float | None], list[float | None], list[float | None], Record]:
-        """Of the next step: the drafter's p, the model's p and its entropy of each node, and "after"."""
+        """The next step's numbers: each node's p of the drafter, p and entropy of the model, and "after"."""
         count = len(rows.nodes)
         draft_p, entropy = list(islice(self._draft_p, nodes)), list(islice(self._entropy, count))
         after = {name: list(islice(self._after[name], count * width)) for name, width in self._widths.items()}

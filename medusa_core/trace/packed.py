@@ -47,7 +47,7 @@ class Tables:
         self._places: dict[str, dict[Any, int]] = {name: {} for name in TABLES}
         self._entries: dict[str, list[Any]] = {name: [] for name in TABLES}
         self._told = dict.fromkeys(TABLES, 0)
-        self.size = 0  # about what they take
+        self.size = 0  # about how many bytes they take
 
     def place(self, table: str, key: Any, entry: Any) -> int:
         """The place of what ``key`` stands for, in ``table``; ``entry`` is how the file holds it."""

@@ -83,7 +83,7 @@ class StepWindows:
 
 
 class RunRecord:
-    """Head, tables, steps and, once the run is over, what came of it."""
+    """A run's head, tables and steps and, once it is over, its output."""
 
     def __init__(self, head: Record, tables: Tables) -> None:
         """``head`` is what stands before the steps; ``tables`` grow with them."""
@@ -94,7 +94,7 @@ class RunRecord:
 
     @property
     def size(self) -> int:
-        """About what it takes."""
+        """About how many bytes it takes."""
         return self.steps.size + self._tables.size
 
     def packed(self) -> Record:

@@ -9,7 +9,7 @@ from medusa_core.trees.origin import ROOT, Origin
 
 
 def upgraded(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace of version 1 as one of version 2. Raises ValueError for one that lacks what that is made of."""
+    """A trace of version 1 as one of version 2. Raises ValueError where needed parts are missing."""
     try:
         return upgraded_trace(trace)
     except KeyError as error:

@@ -212,7 +212,7 @@ class Writer:
 
     def _text(self, tokens: list[int]) -> str:
         text = self._tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return cast("str", text)  # of several lists it would be several
+        return cast("str", text)  # several lists would give several texts
 
     # --- the files
 

@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 class _UnusableError(Exception):
-    """Why a file cannot be gone on from; the words stand in a sentence after the file's name."""
+    """Why a run cannot go on from a file; the words stand in a sentence after the file's name."""
 
 
 def trainable(module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -80,8 +80,8 @@ def load(
 ) -> Checkpoint | None:
     """The newest checkpoint that fits, put into module and optimizers; None when there is none at all.
 
-    Of a bad newest one a warning tells, and the one before is taken; among several processes the ``main`` one
-    does so. Raises MedusaError when neither can be used.
+    Where the newest is bad, the one before is taken, and a warning says so; of several processes the ``main``
+    one warns. Raises MedusaError when neither can be used.
     """
     faults: list[str] = []
     for name in (NEWEST, PREVIOUS):
@@ -94,7 +94,7 @@ def load(
             faults.append(f"{folder / name} {why}")
             continue
         if faults and main:
-            # Out of the way, so that the next checkpoint does not make it the one before.
+            # Moved away, so that the next checkpoint does not make it the one before.
             (folder / NEWEST).replace(folder / _DAMAGED)
             words = f"{faults[0]}: the run goes on from the checkpoint before it, at step {found.step}"
             logging.getLogger(__name__).warning("warning: %s; the bad one is now %s", words, _DAMAGED)
@@ -180,7 +180,7 @@ def _require_fit(
 
 
 def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, begun: bool) -> None:
-    """The same of one optimizer: each parameter has what that kind keeps of it, in its shape."""
+    """The same check of one optimizer: it has what its kind keeps of each parameter, in its shape."""
     if begun and state.keys() != set(range(len(parameters))):
         raise _UnusableError(f"has the {kind} state of {len(state)} weights, not of {len(parameters)}")
     for number, own in state.items():
@@ -199,6 +199,6 @@ def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, be
 def _restore(found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
     module.load_state_dict(found.weights, strict=False)
     for optimizer, state in zip(optimizers, found.optimizers, strict=True):
-        # Rates and the like are the settings' to say, which are those the run began with.
+        # Rates and the like come from the settings, which are those the run began with.
         groups = optimizer.state_dict()["param_groups"]
         optimizer.load_state_dict({"state": state, "param_groups": groups})

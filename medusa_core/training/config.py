@@ -50,7 +50,7 @@ class RunConfig:
         check_settings(self)
 
     def as_kind(self, kind: type[Config], **changes: Any) -> Config:
-        """The settings of another recipe, all of whose fields these have, with changes."""
+        """These settings, with changes, as another recipe's, all of whose fields they have."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(kind)} | changes)
 
     @property

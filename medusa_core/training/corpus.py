@@ -133,9 +133,9 @@ def _read(files: Iterable[Path]) -> Iterator[Example]:
 def encode_source(source: Source, encoder: Encoder, cache: Path) -> Split:
     """The token arrays of a source; from ``cache`` when it holds them for these files and this tokenizer.
 
-    Held out are the held-out files, else every n-th document. Of fewer documents than that the one of median
-    length is, and of fewer than four the last n-th of the tokens that count. Raises MedusaError when there is
-    too little to split.
+    The held-out files are held out, else every n-th document: of fewer documents the one of median length,
+    and of fewer than four the last n-th of the tokens that count. Raises MedusaError when there is too little
+    to split.
     """
     stem = f"{_file_stem(source.kind)}-{_fingerprint(source, encoder)}"
     files = [cache / f"{stem}.{part}.npy" for part in ("train", "train-mask", "heldout", "heldout-mask")]

@@ -19,7 +19,7 @@ from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.encoding import Encoder, TokenArrays
 
 MOST_WINDOWS = 2**22  # laid out before their order repeats: 64 MiB of places
-HELDOUT_WINDOWS = 64  # of each kind of text where nobody says: enough for a second decimal of the loss
+HELDOUT_WINDOWS = 64  # of each kind of text by default: enough for a second decimal of the loss
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ class PackedMixture:
         windows = min(windows, MOST_WINDOWS)
         share = np.asarray(weights) / np.sum(weights)
         counts = np.ceil(share * max(windows, 1)).astype(int)
-        # Only which array comes next is shuffled: shuffling the windows of several epochs would show some of
-        # a part of the order many times and others never.
+        # Only which array comes next is shuffled: if the windows of several epochs were shuffled, a part of
+        # the order could show some of them many times and others never.
         which = rng.permutation(np.repeat(np.arange(len(counts)), counts))
         starts = np.empty_like(which)
         for index, (array, count) in enumerate(zip(arrays, counts, strict=True)):
@@ -154,6 +154,6 @@ def _window_starts(array: TokenArrays, length: int, count: int, rng: np.random.G
 
 
 def _predicting(array: TokenArrays, starts: np.ndarray, length: int) -> np.ndarray:
-    """Those of neighbouring windows in which a token counts that another one in the window comes before."""
+    """The starts of those neighbouring windows in which a token behind the first one counts."""
     targets = array.trained[starts[0] + 1 : starts[-1] + 1 + length]
     return starts[np.logical_or.reduceat(targets, starts - starts[0])]

@@ -24,7 +24,7 @@ class DivergenceLimit:
 
 @dataclass(frozen=True)
 class LossTracker:
-    """The way of the watched loss so far: where it began, its running mean and the lowest that mean was."""
+    """The course of the watched loss: where it began, its running mean and the lowest that mean was."""
 
     first: float
     mean: float
@@ -44,11 +44,11 @@ class LossTracker:
         return cls(**saved) if saved else None
 
     def to_save(self) -> dict[str, float]:
-        """For a checkpoint."""
+        """Its numbers for a checkpoint."""
         return asdict(self)
 
     def fault(self, watch: DivergenceLimit) -> str | None:
-        """What is wrong with it, None while nothing is."""
+        """What is wrong with the course, None while nothing is."""
         chance = f"guessing at random gives {watch.chance:.2f}"
         if self.mean > _FAR_ABOVE * max(watch.chance, self.first):
             return f"{watch.name} is {self.mean:.2f} on average, it began at {self.first:.2f} and {chance}"

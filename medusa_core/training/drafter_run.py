@@ -33,7 +33,7 @@ Scoring = Callable[[Batch], tuple[HeadScores, torch.Tensor]]
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a recipe has of its own."""
+    """The parts in which recipes differ."""
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on

@@ -39,7 +39,7 @@ _COUNTED = 4096  # windows at most whose tokens are counted for the draft vocabu
 
 @dataclass(frozen=True)
 class LayerRecipe:
-    """What a recipe that trains a draft layer on a frozen base has of its own."""
+    """The parts in which recipes that train a draft layer on a frozen base differ."""
 
     stage: str
     model: Any  # a DraftModel, or another with its ``shape`` and its map ``t2d``
@@ -147,7 +147,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     model.t2d[:] = False
     model.t2d[known] = True
     model.d2t[:] = known - torch.arange(len(known))
-    # It is to say what the base's LM head would, so it begins as that.
+    # The LM head is to say what the base's would, so it begins as a copy.
     head = cast("Any", base.get_output_embeddings()).weight
     if head.shape == (shape.vocabulary, shape.hidden):  # not packed into a few bits
         model.lm_head.weight.data.copy_(head.detach().float().cpu()[known])
@@ -155,7 +155,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
 
 
 def _layers_asked(config: Eagle3Config, base: PreTrainedModel) -> tuple[int, ...]:
-    """The layers that the settings name. Raises MedusaError for other than three that the base has."""
+    """The layers that the settings name. Raises MedusaError unless they are three that the base has."""
     count = _text_config(base).num_hidden_layers
     words = config.feature_layers.split(",")
     layers = tuple(int(word) for word in words if word.strip().isdecimal())

@@ -82,7 +82,7 @@ class Encoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes when the same text could come out as other tokens."""
+        """A hash that changes when the same text could come out as other tokens."""
         tokenizer = self._tokenizer
         vocabulary = (
             tokenizer.backend_tokenizer.to_str()

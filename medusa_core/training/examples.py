@@ -28,7 +28,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _LINE_BYTES = 2**25  # a longer line is no example but a file of another kind
 _DOCUMENT_BYTES = 2**28
 _PIECE_BYTES = 2**20
-# How files begin that are no text but may hold enough of it to be read as such for a while.
+# First bytes of kinds of files that are no text, though a part of them could be read as such.
 _OTHER_KINDS = {
     b"%PDF-": "a PDF",
     b"PK\x03\x04": "a zip archive, as .docx, .odt and .epub are",
@@ -90,14 +90,14 @@ def read_examples(path: Path, *, answered: bool = True) -> Iterator[Example]:
     """Yield the examples of a file or of the files of a folder.
 
     With ``answered`` every conversation has an assistant's turn. Without it, prompts are read as well:
-    ``{"prompt"}``, ``{"question"}`` and ``{"turns": [...]}`` become the user's turns, and messages need an
-    assistant no more. Raises MedusaError that names the line of a bad example, or the file that holds none.
+    ``{"prompt"}``, ``{"question"}`` and ``{"turns": [...]}`` become the user's turns, and messages need no
+    assistant. Raises MedusaError that names the line of a bad example, or the file that holds none.
     """
     return itertools.chain.from_iterable(_read_file(file, answered) for file in data_files(path))
 
 
 def _format(file: Path) -> str:
-    """The suffix that says how to read a file, ".xz" looked through."""
+    """The suffix that says how to read a file, without ".xz"."""
     name = Path(file.stem) if file.suffix.lower() == ".xz" else file
     return name.suffix.lower()
 

@@ -49,7 +49,7 @@ class HeadLosses(torch.nn.Module):
 
 @dataclass(frozen=True)
 class HeadRecipe:
-    """What a recipe that trains heads on a frozen base has of its own."""
+    """The parts in which recipes that train heads on a frozen base differ."""
 
     losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
     inputs: Callable[[Batch], tuple[Any, ...]]  # the heads' inputs for a batch, computed without a graph

@@ -12,13 +12,13 @@ from medusa_core.loading.devices import cpu_has_bf16
 from medusa_core.training.config import DrafterConfig
 
 _BETAS = (0.9, 0.95)
-# In names of embeddings and LM heads, whose rows are tokens: Muon is for what turns states into states.
+# Parts of names of embeddings and LM heads, whose rows are tokens: Muon is for maps of states to states.
 _TABLES = ("embed", "lm_head", "last.")
 Named = Iterable[tuple[str, torch.nn.Parameter]]
 
 
 def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[torch.optim.Optimizer]:
-    """What ``config.optimizer`` says, for parts of named weights with their peak rates.
+    """The optimizers that ``config.optimizer`` names, for parts of named weights with their peak rates.
 
     Raises MedusaError when that cannot be had.
     """

@@ -67,7 +67,7 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator
 
 
 def _recipe(config: RunConfig, end: Callable[[], bool]) -> Generator[Progress, None, None]:
-    """Imports what it runs, since peft and the data pipeline take seconds."""
+    """Run the recipe, which is imported here, since peft and the data pipeline take seconds."""
     name = next(_RUNS[kind] for kind in type(config).__mro__ if kind in _RUNS)
     run = pkgutil.resolve_name(f"medusa_core.training.{name}")
     return cast("Generator[Progress, None, None]", run(config, end=end))

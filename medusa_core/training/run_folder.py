@@ -1,4 +1,4 @@
-"""The plain files of a run folder: settings, metrics, result. Of a damaged one a line says what to do.
+"""The plain files of a run folder: settings, metrics, result. The error for a damaged one says what to do.
 
 JSON is written beside its file and put in its place whole, so that a kill leaves the old one. Metrics are
 appended; the part of a line that a kill leaves is dropped when the run goes on.

@@ -68,8 +68,8 @@ class UnrolledLosses(torch.nn.Module):
     def _losses(
         self, embedded: torch.Tensor, features: torch.Tensor, base: torch.Tensor, trained: torch.Tensor
     ) -> torch.Tensor:
-        """Only rows count whose best token the draft vocabulary has: elsewhere what the base says is hardly
-        the distribution over the rest. All rows are computed, so that shapes are those of the windows.
+        """Each step's loss over the rows whose best token is in the draft vocabulary: in others the base puts
+        its weight elsewhere. All rows are computed, so that shapes are those of the windows.
         """
         wanted = self._wanted(base)
         best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
@@ -94,7 +94,7 @@ class UnrolledLosses(torch.nn.Module):
         return logits.float().softmax(dim=-1)
 
     def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Of each step the mean loss, and the shares of rows whose first guess, or one of five, is right [3].
+        """Each step's mean loss, and the shares of rows whose first guess, or one of five, is right [3].
 
         All rows count whose token does; a base's best token that cannot be drafted is never guessed.
         """

@@ -20,7 +20,7 @@ from medusa_core.files import read_text
 from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import MAX_NODES, Choice
 
-UNSTEADY = 1.5  # slowest over fastest round, from where on a measurement says little
+UNSTEADY = 1.5  # slowest over fastest round beyond which a measurement says little
 USUAL_NODES = 8  # size of a tree where none was timed, the root included
 PLAIN = 1  # nodes of a step of plain decoding: the root alone, and no head is asked
 

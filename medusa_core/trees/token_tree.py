@@ -1,6 +1,6 @@
 """The candidates of one step: a tree with a token at each node, as tensors on the model's device.
 
-Apart from the shape of a tree (``tree``), which needs no tensors. Paper §2.1.2.
+The shape of a tree needs no tensors and lies apart, in ``tree``. Paper §2.1.2.
 
 N nodes with the root · V vocabulary
 """

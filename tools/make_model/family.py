@@ -45,7 +45,7 @@ _BASE = (
     "--start assets/model --tokenizer assets/model/tokenizer.json --context 8192 "
     "--matrix-learning-rate 0.002 --learning-rate 0.001 --weight-decay 0.1 --decay-share 0.6"
 )
-# What learned sums forgot stories: the mean of both models, held to what both say, has the best of each.
+# The model that learned sums forgot stories: the mean of both, held to what both say, has the best of each.
 _KEPT = (
     "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.001 "
     "--learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
@@ -70,7 +70,7 @@ _DRAFT_MODEL = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """Flags that suit what computes, with the tokens of a step or the texts of a batch in them."""
+    """Flags that suit the device, with the tokens of a step or the texts of a batch in them."""
 
     base: str
     kept: str
@@ -113,7 +113,7 @@ class Stage:
 
     @property
     def command(self) -> str:
-        """For the log."""
+        """The command line, for the log."""
         return shlex.join([self.module, *self.arguments]) if self.module else "the texts of all temperatures"
 
 

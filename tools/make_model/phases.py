@@ -67,7 +67,7 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
 
 
 def _default_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
-    # A source of a recipe has a weight; without one are those of --data.
+    # A source of a recipe has a weight; those of --data have none.
     weights = {source.kind: cast("float", source.weight) for source in sources}
     shares = ((1 - config.long_share, config.sequence_length), (config.long_share, config.context))
     return [Phase(share, window, weights, config.dropout) for share, window in shares if share > 0]

@@ -34,7 +34,7 @@ from tools.make_model.settings import PretrainConfig
 from tools.make_model.teachers import Teachers, read_llama
 from tools.make_model.tokenizer import build_tokenizer, read_tokenizer, save_tokenizer
 
-PLAIN_ATTENTION = 256  # longest window for which the CPU is faster with it
+PLAIN_ATTENTION = 256  # longest window for which plain attention is faster on a CPU
 IGNORED = -100  # cross_entropy's mark for a target that does not count
 
 

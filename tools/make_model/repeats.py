@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Its flags."""
+    """The flags of the command."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True, help="folder of the base that wrote the answers")
     parser.add_argument("--answers", type=Path, required=True, help="folder of its greedy texts, as .jsonl")
@@ -53,7 +53,7 @@ def _write(args: argparse.Namespace) -> None:
     torch.manual_seed(args.seed)
     model = read_llama(args.model).eval()
     tokenizer = read_tokenizer(Path(args.model) / "tokenizer.json")
-    # Not of dialogues, whose turns somebody else wrote in part.
+    # Dialogues are left out, since somebody else wrote a part of their turns.
     texts = [example.text for example in read_examples(args.answers) if example.text is not None]
     if not texts:
         raise MedusaError(f"{args.answers} holds no texts: name the folder that self-distill wrote")

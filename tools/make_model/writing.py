@@ -1,7 +1,7 @@
 """``python -m tools.make_model.writing --model FOLDER``: judge a base by what it writes.
 
 Greedy plain decoding answers sums whose numbers were held out, and goes on from the project's held-out
-prompts; a text counts as repeating where a sentence of it occurs twice. The last number of an answer is it.
+prompts; a text counts as repeating where a sentence of it occurs twice. Of an answer its last number counts.
 """
 
 from __future__ import annotations

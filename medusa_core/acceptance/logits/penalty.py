@@ -62,17 +62,17 @@ class ContextualPenalty:
         after = weakened(before, self._penalty)
         nodes, places = self._outgrown(tree.depths)
         if nodes:
-            # What has left the window of a long path is as it was.
+            # Tokens that a long path has pushed out of its window keep their logits.
             where = columns.new_tensor([nodes, places])
             after[where[0], where[1]] = before[where[0], where[1]]
         found = logits.index_copy(1, columns, after)
-        # A token of the path may stand in the text before too: it gets the same number once more, as that is
-        # made of the model's own logit.
+        # A token of the path may also stand in the text before it: it then gets the same value twice, since
+        # both are computed from the model's own logit.
         own = tree.tokens.to(logits.device)[self._paths.nodes]  # [N, P]
         return found.scatter_(1, own, weakened(logits.gather(1, own), self._penalty))
 
     def _outgrown(self, depths: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Nodes, and beside each the column of a token that the committed text has and its window not."""
+        """Nodes, each paired with the column of a committed token that lies outside its window."""
         assert self._window is not None
         lost = self._window.lost_after(max(depths) + 1)
         pairs = [
@@ -146,9 +146,9 @@ class TokenWindow:
         return self._tensor[:count]
 
     def lost_after(self, more: int) -> dict[int, int]:
-        """Which places of ``distinct`` become wrong as ``more`` tokens come, whatever these are.
+        """The places of ``distinct`` whose tokens leave the window within ``more`` tokens.
 
-        By place, how many must come until the token's last copy has left the window.
+        By place, the number of new tokens after which the last copy has left the window, whatever they are.
         """
         copies: dict[int, int] = {}
         lost: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""All that a run does to the model's logits, as the decode loop asks for it.
+"""The processing of a run's logits, as the decode loop calls it.
 
 N nodes · V vocabulary
 
@@ -65,7 +65,7 @@ class Truncation:
     min_p: float  # 0: no bound
 
     def __call__(self, logits: torch.Tensor, *, in_place: bool) -> torch.Tensor:
-        """Logits [..., V] with −∞ at the others; ``in_place`` allows to write into ``logits``."""
+        """Logits [..., V] with −∞ at all other tokens; ``in_place`` allows writing into ``logits``."""
         found = logits
         if self.top_k:
             found = top_k_only(found, self.top_k)
@@ -85,14 +85,14 @@ class LogitsProcessor:
         self._truncation = truncation
 
     def begin(self, prompt: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
-        """The text begins as ``prompt``: what comes of ``logits`` [V] after its last token."""
+        """Begin with the text ``prompt``; return the processed ``logits`` [V] after its last token."""
         if self._penalty is None:
             return self._truncated(logits, own=False)
         self._penalty.begin(prompt, logits.device)
         return self._truncated(self._penalty.after_text(logits), own=True)
 
     def __call__(self, logits: torch.Tensor, tree: TokenTree) -> torch.Tensor:
-        """What comes of ``logits`` [N, V] after the nodes of ``tree``, which continues the text so far."""
+        """The processed ``logits`` [N, V] after the nodes of ``tree``, which continues the text so far."""
         if self._penalty is None:
             return self._truncated(logits, own=False)
         return self._truncated(self._penalty.after_nodes(logits, tree), own=True)
@@ -107,7 +107,7 @@ class LogitsProcessor:
 
 
 def processor_of(config: GenerationConfig) -> LogitsProcessor | None:
-    """What a run with these settings does to the logits, None where it leaves them alone."""
+    """The logits processor for these settings; None where the logits stay as they are."""
     penalty = ContextualPenalty(config.penalty, config.penalty_window) if config.penalises else None
     truncation = None
     if config.truncates:

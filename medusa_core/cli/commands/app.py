@@ -49,7 +49,7 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-PAGE = "app:open_page"  # of app.py; named as text, since the engine knows no page
+PAGE = "app:open_page"  # in app.py; named as text, since the engine must not import the page
 
 
 def run(args: argparse.Namespace) -> None:

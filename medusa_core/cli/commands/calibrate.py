@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
     out = check_output_file(args.out, "--out")
     engine = load_with_line(read_settings(LoadConfig, args))
-    heads_of(engine)  # there must be heads, which is said before the prompts are read
+    heads_of(engine)  # raises where there are no heads, before the prompts are read
     prompts = chosen_prompts(args, engine)
     effort = Effort(args.max_new_tokens, sizes, args.rounds if args.latency else 0)
     found = _measured(engine, prompts, effort)
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) -> HeadMeasurement:
-    """All that is known in the end, with a bar for each part."""
+    """The final measurement, with a progress bar for each part."""
     from tqdm import tqdm
 
     from medusa_core.evaluation.measure_heads import measure_heads

@@ -38,14 +38,14 @@ _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 
 
 def run(args: argparse.Namespace) -> None:
-    """Talk until /quit or the end of the input. Raises MedusaError for bad flags; a bad message is told."""
+    """Talk until /quit or the end of the input. Raises MedusaError for bad flags, not for a bad message."""
     with importing():
         from medusa_core.cli.generate import generation_config
         from medusa_core.cli.load import headline, load_for_run
         from medusa_core.engine.chat import Conversation
 
     engine, config, notes = load_for_run(args, generation_config(args))
-    engine.fixed_tree(config)  # a tree that there is not ends the command, not each message
+    engine.fixed_tree(config)  # a tree that does not exist ends the command, not each message
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
     _say("\n".join([headline(engine, config), *notes]))
     if chat.conversation.notice:
@@ -113,7 +113,7 @@ class _Chat:
         self.steps += summary.steps
         self.seconds += summary.seconds
         _say(self._figures(reply))
-        # Who types goes on after Ctrl-C with another message; a script that was stopped ends.
+        # After Ctrl-C a person at the keyboard goes on with another message; a script ends.
         if stopped is not None and (isinstance(stopped, Terminated) or not sys.stdin.isatty()):
             raise stopped
 
@@ -164,5 +164,5 @@ def _lines() -> Iterator[str]:
 
 
 def _say(text: str) -> None:
-    """Everything but the replies, so that a pipe gets them alone."""
+    """Print to stderr, so that a pipe gets the replies alone."""
     print(text, file=sys.stderr, flush=True)

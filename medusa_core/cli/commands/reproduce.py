@@ -35,7 +35,7 @@ def _add_all(experiments: argparse._SubParsersAction) -> None:
     where.add_argument("--store", action="store_true", help="keep the records in assets/measured")
     where.add_argument("--into", metavar="FOLDER", help="keep them in another folder")
     parser.add_argument("--again", action="store_true", help="renew records of this engine too")
-    parser.add_argument("--train", action="store_true", help="also what trains the heads that it compares")
+    parser.add_argument("--train", action="store_true", help="also those that train the heads they compare")
     parser.add_argument("--quick", action="store_true", help="with --into: a smoke run of each")
     add_settings(parser, LoadConfig)
     parser.set_defaults(run="medusa_core.cli.reproduce_all:run")

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def find_shape(name: str) -> ModelShape:
-    """The shape of a known model, or of the one in a folder or on the hub, of which only its config is read.
+    """The shape of a known model, or by its config that of a model in a folder or on the hub.
 
     Raises MedusaError.
     """
@@ -177,7 +177,7 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
 
 
 def _table(shape: ModelShape, work: Work, device: Device) -> Table:
-    """One row a product: the asked step in full, of the two others time and intensity."""
+    """One row a product: the step asked for in full, the two others by time and intensity."""
     from medusa_core.cli.tables import new_table
 
     table = new_table("", pad_edge=False, show_edge=False)

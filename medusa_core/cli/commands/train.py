@@ -57,7 +57,7 @@ def follow(records: Generator[Progress, None, None], out: str) -> None:
 
 @contextmanager
 def ended_by_signal() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM has asked the run to end: it does after its step, so that the step is not lost."""
+    """Yield a function that says whether SIGTERM came: the run ends after its step, so that none is lost."""
     asked = False
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -74,9 +74,9 @@ def ended_by_signal() -> Iterator[Callable[[], bool]]:
 def show_progress(
     records: Generator[Progress, None, None], asked_to_end: Callable[[], bool] = lambda: False
 ) -> Progress:
-    """A bar a stage; returns the last record.
+    """Show a bar for each stage; return the last record.
 
-    Closes ``records`` behind the record after which ``asked_to_end`` says so: the run saves a checkpoint.
+    Closes ``records`` once ``asked_to_end()`` is true, and the run then saves a checkpoint.
     """
     bars = StageBars()
     last: Progress | None = None

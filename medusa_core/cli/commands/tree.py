@@ -115,7 +115,7 @@ def run_show(args: argparse.Namespace) -> None:
     of_heads = (AUTO, DEFAULT)
     if is_dynamic(args.tree):
         name = f"{DYNAMIC}{dynamic_nodes(args.tree)}"
-        raise MedusaError(f"{name} is another tree in each step: generate --tree {name} --trace FILE.json")
+        raise MedusaError(f"{name} changes with each step: use generate --tree {name} --trace FILE.json")
     tree = tree_of_heads(args.tree) if args.tree in of_heads else load_tree(args.tree, besides=of_heads)
     print(json.dumps(tree_record(tree)) if args.json else drawing(tree))
 
@@ -146,7 +146,7 @@ def drawing(tree: Topology) -> str:
 
 
 def tree_of_heads(name: str) -> Topology:
-    """The tree that a run with the embedded model takes; of auto a line on standard error says why."""
+    """The tree that a run with the embedded model takes; for auto a line on standard error says why."""
     with importing():
         from medusa_core.cli.load import load_for_runs
         from medusa_core.evaluation.step_times import auto_tree_words

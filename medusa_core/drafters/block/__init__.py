@@ -1,9 +1,9 @@
 """A block drafter: one pass over a root and learned masks guesses all tokens of a block at once.
 
 Its layers read fused hidden states of the target's text as keys and values, DFlash's way (arXiv 2602.06036),
-and its rows are told the last of them, close to P-EAGLE (arXiv 2602.01469). A guess is made without knowing
-those beside it, so the tree holds the likeliest combinations. ``model`` is the network, ``files`` a folder of
-it and ``drafter`` makes a step.
+and its rows are given the last of them, close to P-EAGLE (arXiv 2602.01469). A guess is made without knowing
+those beside it, so the tree holds the likeliest combinations. ``model`` is the network, ``files`` reads its
+folder and ``drafter`` makes a step.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class BlockDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return f"Block drafter of {self.model.block} tokens"
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -130,7 +130,7 @@ class BlockDrafter:
         return self._tree.filled([root], [levels], guesses)[0]
 
     def _attend(self, layer: int) -> Attention:
-        """A block's rows see the text and one another."""
+        """The attention of a block's rows, which see the text and one another."""
 
         def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             keys, values = self._cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], layer)

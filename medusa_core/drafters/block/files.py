@@ -1,4 +1,4 @@
-"""A folder of a block drafter: config.json with model.safetensors, and what files and work come to."""
+"""A folder of a block drafter: config.json with model.safetensors, and the sizes of files and work."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def owns(folder: Path) -> bool:
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
+    """The memory it takes beside ``base``, by the files' headers. Raises MedusaError."""
     held = headers(folder, WEIGHTS_NAME, lambda _: True)
     shape, _, layers = _sizes(folder)
     return DraftSize(sum(header.count for header in held), 2 * layers * shape.key_heads * shape.head_size)

@@ -45,7 +45,7 @@ class ModelDraft:
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return f"draft model, {count_words(self.model.held.parameters)} parameters"
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -101,8 +101,8 @@ def _refuse_own_code(folder: Path) -> None:
 def _require_same_tokens(folder: Path, target: Target) -> None:
     """Raise MedusaError unless a token's number means the same to both models.
 
-    As many rows of the LM head are enough where a tokenizer is missing. With both the rows may differ, as
-    they do within a family whose larger models pad them: tokens are what the tokenizers name.
+    Where a tokenizer is missing, LM heads with equally many rows are enough. With both, the rows may differ,
+    as within a family whose larger models pad them: tokens are what the tokenizers name.
     """
     head = empty_base(folder).get_output_embeddings()
     rows, base = len(head.weight) if head is not None else 0, target.held.folder
@@ -126,7 +126,7 @@ def _require_same_tokens(folder: Path, target: Target) -> None:
 
 
 def _require_smaller(folder: Path, model: Target, target: Target) -> None:
-    """Raise MedusaError for a model with more numbers; how many packed weights hold is not known here."""
+    """Raise MedusaError for a model with more numbers, unless packed weights hide how many there are."""
     if target.held.packing is None and model.held.parameters > target.held.parameters:
         raise MedusaError(
             f"the draft model in {folder} has {count_words(model.held.parameters)} parameters, the target "

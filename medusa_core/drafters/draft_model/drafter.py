@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from medusa_core.model.kv_cache import TreeCache
     from medusa_core.model.target import Target
 
-_SHORT = 8  # tokens of the text that are read as a tree is, which a GPU has captured
+_SHORT = 8  # so many tokens of the text are read as a tree, by a forward that a GPU has captured
 
 
 class ModelDrafter:
@@ -46,7 +46,7 @@ class ModelDrafter:
         self._tokens: list[int] = []
         self._cache: TreeCache | None = None
         self._growth: Growth | None = None  # the last tree
-        # Its nodes that have a row in the cache: one path from the root on, and behind it the last write.
+        # That tree's nodes with a row in the cache: one path from the root on, and behind it the last write.
         self._trunk: list[int] = []
         self._loose: list[int] = []
         depth, branches = settings.draft_depth, settings.draft_top_k
@@ -76,7 +76,7 @@ class ModelDrafter:
             self._cache.reserve(slots)
 
     def sample_by(self, sampling: Sampling | None) -> None:
-        """Draw the guesses of this run so; None takes the likeliest."""
+        """Draw the guesses of this run by ``sampling``; None takes the likeliest."""
         self._sampling = sampling
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
@@ -126,10 +126,10 @@ class ModelDrafter:
             self._cache.truncate(len(self._tokens))
 
     def _read_root(self, root: int) -> torch.Tensor:
-        """Read what the cache lacks of the text, and the root: what the model says after it, [V]."""
+        """Read the text that the cache lacks, and the root; return the logits [V] after it."""
         self._make_room()
         cache = cast("TreeCache", self._cache)
-        # Beyond its table are rows with which the target pads its own, and no text.
+        # Numbers beyond its table are rows with which the target pads its own; no text has them.
         tokens = [min(token, self._rows - 1) for token in (*self._tokens[cache.length :], root)]
         if len(tokens) > _SHORT:
             return self._model.prefill(tokens, cache)[0][: self._known]
@@ -139,7 +139,7 @@ class ModelDrafter:
         return logits[-1, : self._known]
 
     def _read_nodes(self, growth: Growth, nodes: list[int]) -> torch.Tensor:
-        """What the model says after each of ``nodes``, which are the next level: [R, V]."""
+        """The logits [R, V] after each of ``nodes``, which are the next level."""
         cache = cast("TreeCache", self._cache)
         self._loose += nodes
         places = {node: place for place, node in enumerate(self._loose)}
@@ -155,7 +155,7 @@ class ModelDrafter:
         return logits[-len(nodes) :, : self._known]
 
     def _make_room(self) -> None:
-        """Room for the text, the root and the rows of one tree, in growing strides: each one copies."""
+        """Make room for the text, the root and the rows of one tree, in growing strides, as each copies."""
         needed = self._slots(len(self._tokens))
         if self._cache is None:
             self._cache = self._model.new_cache(needed)
@@ -163,7 +163,7 @@ class ModelDrafter:
             self._cache.reserve(self._slots(max(len(self._tokens), 2 * self._cache.slots)))
 
     def _slots(self, rows: int) -> int:
-        """Slots behind a text of so many rows, of which the model reads what its context holds."""
+        """Slots for a text of so many rows, no more than the model's context, and for a tree behind it."""
         settings = self._settings
         return min(rows, self._model.context) + 1 + settings.draft_top_k * settings.draft_depth
 
@@ -189,7 +189,7 @@ class ModelDrafter:
 
 
 def _origin(growth: Growth, node: int, depth: int) -> Origin:
-    # Without q, which stands beside it: the origins of a tree of one shape are then the same in every step.
+    # q is kept apart from it, so that the origins of a tree of one shape are the same in every step.
     rank, kind = growth.ranks[node], "guess" if growth.sampling is None else "draw"
     note = f"the draft model’s {_ordinal(depth)} token, its {kind} {rank + 1}"
     return Origin(NAME, rank=rank, label=f"#{rank + 1}", note=note)

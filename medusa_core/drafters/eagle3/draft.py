@@ -65,12 +65,12 @@ class Eagle3Draft:
 
     @cached_property
     def growth(self) -> RecordedGrowth | None:
-        """What grows a tree in one recording."""
+        """Grows a tree in one recording; None where nothing can be recorded."""
         return RecordedGrowth(self.model, self.embedding, self.record) if self.record else None
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return "EAGLE-3"
 
     def tensors(self) -> Iterator[torch.Tensor]:

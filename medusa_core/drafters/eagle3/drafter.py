@@ -89,7 +89,7 @@ class Eagle3Drafter:
         return self._token_tree(root, tokens.tolist(), parents, ranks, found.logp)
 
     def _recorded(self, size: TreeSize, output: torch.Tensor, first: torch.Tensor) -> Grown | None:
-        """Grown in one recording, where the device has such; near the end of the context trees differ."""
+        """The tree grown in one recording; None without recordings or near the end of the context."""
         whole = size.levels == self._settings.draft_depth
         if self._growth is None or not (self._growth.works and whole):
             return None
@@ -98,7 +98,7 @@ class Eagle3Drafter:
         return self._growth(size, Start(self._cache.tree_layers[0], length, output, first, by))
 
     def _grow(self, size: TreeSize, outputs: torch.Tensor, first: torch.Tensor) -> Grown:
-        """Level by level behind the text; ``outputs`` [.., d] are those of the level that goes on."""
+        """Grow level by level behind the text; ``outputs`` [.., d] are those of the level that goes on."""
         length = self._cache.length
 
         def expand(tokens: torch.Tensor, rows: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ class Eagle3Drafter:
         self._tokens += tokens
 
     def _keep_features(self, rows: int) -> None:
-        """Room for the features of so many rows in all."""
+        """Make room for the features of so many rows in all."""
         if rows > len(self._fused):
             known, grown = len(self._tokens), self._fused.new_empty(rows, self._fused.shape[1])
             grown[:known] = self._fused[:known]
@@ -158,9 +158,9 @@ class Eagle3Drafter:
         *,
         together: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Run and commit rows [T] from ``position`` on, or all at it: outputs [T, d] and logits.
+        """Run and commit rows [T] from ``position`` on, or ``together`` all at it: outputs [T, d] and logits.
 
-        Those of the last row, and with ``together`` of all rows.
+        The logits are those of the last row, and with ``together`` of all rows.
         """
         count = len(tokens)
         self._cache.grow_for(count)

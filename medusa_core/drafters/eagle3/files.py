@@ -35,7 +35,7 @@ _ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and co
 
 
 def owns(folder: Path) -> bool:
-    """Whether the config speaks of a draft vocabulary, as that of no other drafter does, or is beside it.
+    """Whether the config has a draft vocabulary, as only EAGLE-3's does, or is of a related layout.
 
     Raises MedusaError for a damaged config.
     """
@@ -43,7 +43,7 @@ def owns(folder: Path) -> bool:
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What it takes beside ``base``, by the files' headers or else by the config. Raises MedusaError."""
+    """The memory it takes beside ``base``, by the files' headers or else the config. Raises MedusaError."""
     shape = read_shape(folder)
     own = headers(folder, WEIGHTS_NAME, lambda name: name not in (*_MAPS, EMBEDDING))
     return DraftSize(sum(header.count for header in own) or shape.weights, shape.cache_row)
@@ -115,7 +115,7 @@ def _require_shapes(state: State, shape: DraftShape) -> None:
 
 
 def _maps(state: State, shape: DraftShape) -> State:
-    """Both maps, checked. As in the public code they count for nothing where the vocabularies are equal."""
+    """Both maps, checked. As in the public code they are ignored where the vocabularies are equal."""
     if not shape.maps_tokens:
         return {
             "d2t": torch.zeros(shape.vocabulary, dtype=torch.long),

@@ -63,5 +63,5 @@ def grow(first: torch.Tensor, expand: Expand, top_k: int, levels: int, nodes: in
 
 
 def log_probabilities(logits: torch.Tensor) -> torch.Tensor:
-    """In float32."""
+    """Log-probabilities of ``logits``, in float32."""
     return logits.float().log_softmax(dim=-1)

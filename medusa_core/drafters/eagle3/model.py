@@ -65,7 +65,7 @@ class Mlp(nn.Module):
 
 
 class Norm(nn.RMSNorm):
-    """With its weight in the input's dtype: under autocast they differ, and torch has no kernel for that."""
+    """RMSNorm with its weight in the input's dtype: under autocast they differ, and torch lacks a kernel."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
@@ -107,7 +107,7 @@ class _DecoderLayer(nn.Module):
 class DraftModel(nn.Module):
     """The network, with the maps between its vocabulary and the target's."""
 
-    d2t: torch.Tensor  # [V'], what is added to the number of a draft token to have the target's
+    d2t: torch.Tensor  # [V'], what is added to the number of a draft token to get the target's
     t2d: torch.Tensor  # bool [V], the tokens that it knows
 
     def __init__(self, shape: DraftShape) -> None:

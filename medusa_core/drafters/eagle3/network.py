@@ -32,7 +32,7 @@ from medusa_core.model.rotary import Rotations
 
 
 class Network(Protocol):
-    """Both kinds."""
+    """The interface of both kinds."""
 
     cache_row: int  # bytes of keys and values
 
@@ -60,7 +60,7 @@ class Network(Protocol):
 
 
 class TorchNetwork:
-    """By the modules of the draft model."""
+    """The network by the draft model's own modules."""
 
     def __init__(self, model: DraftModel, embedding: torch.Tensor) -> None:
         self._model, self._embedding = model, embedding
@@ -101,10 +101,10 @@ class TorchNetwork:
 
 
 class NativeNetwork:
-    """By the forward in C."""
+    """The network by the forward in C."""
 
     def __init__(self, model: DraftModel, embedding: torch.Tensor, library: Library) -> None:
-        """Raises NotLlamaError for a model that it does not compute, or of which it would copy too much."""
+        """Raises NotLlamaError for a model that C does not compute, or whose copies would be too large."""
         self._draft = model
         shape, parts = model.shape, model.parts
         if embedding.dtype not in DTYPES or embedding.device.type != "cpu":
@@ -159,7 +159,7 @@ class NativeNetwork:
         return product(self._joined, states, self._model.library)
 
     def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """What the layer's hidden states begin with [T, d]; C reads the embeddings itself."""
+        """The initial hidden states of the layer [T, d]; C reads the embeddings itself."""
         if self._draft.shape.norm_before_residual:
             return self._draft.parts.before_attention(features)
         return features
@@ -178,7 +178,7 @@ class NativeNetwork:
         output = torch.empty_like(features)
         logits = features.new_empty(kept, self._model.weights.head.outputs)
         positions = torch.arange(count) if len(by.cos) > 1 else torch.zeros(count, dtype=torch.long)
-        # Drafted nodes share a position, and nothing needs the bits that they would have alone.
+        # Drafted nodes share a position; nothing needs them to be bit-equal to rows computed alone.
         rows = Rows(tokens, torch.zeros(count, dtype=torch.long), 0, seen)
         normed = self._draft.shape.norm_output
         results = Results(

@@ -19,7 +19,7 @@ ACTIVATION = "silu"
 _NESTED = "eagle_config"  # SGLang, SpecForge and NVIDIA put settings of EAGLE-3 there
 _LAYER_CONFIG = "transformer_layer_config"  # speculators puts the sizes of the layer there
 _KIND, _OWN_KIND = "speculators_model_type", "eagle3"
-# Of drafters that fill a block of masked places in one pass: DFlash, P-EAGLE and others in their manner.
+# Keys of drafters that fill a block of masked places in one pass: DFlash, P-EAGLE and others like them.
 _MASKS = ("dflash_config", "mask_token_id", "ptd_token_id", "pard_token")
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
 _MOST = 2**24  # of any size in a config
@@ -65,7 +65,7 @@ class DraftShape:
 
     @classmethod
     def of(cls, config: dict[str, Any]) -> DraftShape:
-        """From the contents of config.json, in the public layout or that of speculators.
+        """The sizes from the contents of config.json, in the public layout or that of speculators.
 
         Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
         """
@@ -141,7 +141,7 @@ class DraftShape:
         return sum(map(prod, self.tensors().values()))
 
     def config(self) -> dict[str, Any]:
-        """The config.json that says it, in the public layout."""
+        """The content of its config.json, in the public layout."""
         said: dict[str, Any] = {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
@@ -168,7 +168,7 @@ def feature_layers(count: int) -> tuple[int, ...]:
     """Which of ``count`` layers' inputs are fused where a config does not say.
 
     The public rule, 2, n // 2 and n - 3, needs seven layers to name three places, and leaves out the top of a
-    model that is hardly deeper. A smaller one has a third, two thirds and all of its layers beneath them.
+    model that is hardly deeper. In a smaller one they lie above a third, two thirds and all of its layers.
     """
     return (2, count // 2, count - 3) if count >= 7 else (count // 3, 2 * count // 3, count)
 
@@ -182,15 +182,15 @@ def states_read(layers: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def is_speculator(config: dict[str, Any]) -> bool:
-    """Whether a config is that of a trained drafter in EAGLE-3's layout or in one of those beside it.
+    """Whether a config is that of a trained drafter in EAGLE-3's layout or in a related one.
 
-    The latter are recognised so that the reason why they are not read can be said.
+    The latter are recognised so that the error can say why they are not read.
     """
     return any(name in config for name in ("draft_vocab_size", _KIND, _MASKS[0]))
 
 
 def _require_own_kind(config: dict[str, Any]) -> None:
-    """Raise MedusaError for another method's drafter, whose sizes would only seem to be wrong."""
+    """Raise MedusaError for another method's drafter, whose sizes would otherwise be reported as wrong."""
     kind = config.get(_KIND, _OWN_KIND)
     if kind != _OWN_KIND:
         raise MedusaError(f"{_KIND} is {kind!r}: of the drafters in this layout only {_OWN_KIND!r} is read")

@@ -95,7 +95,7 @@ def _other_embedding(state: State, target: Target) -> tuple[str, ...]:
     if copy is None or own is None or own.is_meta or not own.is_floating_point():
         return ()
     if copy.shape == own.shape:
-        # A part of the rows tells: another base's differ everywhere.
+        # Some rows are enough, since another base's differ everywhere.
         rows = torch.arange(0, len(own), max(1, len(own) // 64))
         ours, theirs = own[rows.to(own.device)].cpu().float(), copy[rows].float()
         if (ours - theirs).norm() <= _SAME * ours.norm():

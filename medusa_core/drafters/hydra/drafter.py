@@ -28,12 +28,12 @@ from medusa_core.trees.tree import TOP_K, Topology
 
 @dataclass(frozen=True)
 class _Level:
-    """The nodes of one depth, on the device: which path each follows, and which guess after it it holds."""
+    """The nodes of one depth, on the device: the path that each follows, and the guess that it holds."""
 
     path: torch.Tensor  # [nodes], row of the head's input
     rank: torch.Tensor  # [nodes]
     top: int  # guesses asked of the head
-    goes_on: torch.Tensor  # [P], those of them that have children
+    goes_on: torch.Tensor  # [P], the nodes that have children
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files of Hydra heads in a folder: read, written, and how many numbers they hold."""
+"""Read and write the files of Hydra heads in a folder, and count the numbers in them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What the heads take beside ``base``. Raises MedusaError when a file is damaged or of another kind."""
+    """The memory heads take beside ``base``. Raises MedusaError when a file is damaged or of another kind."""
     kind = kind_of(read_config(folder), str(folder))
     files = tensor_files(folder)
     if not files:

@@ -35,7 +35,7 @@ class HydraHead(nn.Module):
 
     @classmethod
     def fresh(cls, lm_head: torch.Tensor, number: int, layers: int) -> HydraHead:
-        """Head ``number`` from 0, which says at first what the LM head [V, d] says of the hidden state."""
+        """Head ``number`` from 0, whose logits are at first those of the LM head [V, d]."""
         width = lm_head.shape[1]
         linear, residual = (nn.Linear((number + 2) * width, width) for _ in range(2))
         further = nn.Linear(width, width)
@@ -99,7 +99,7 @@ class HydraHeads(nn.Module):
         return self.heads[head](paths)
 
     def inputs(self, head: int, states: torch.Tensor, embedded: torch.Tensor) -> torch.Tensor:
-        """What head number ``head`` reads on a whole text, where every path is what the text says.
+        """The inputs of head number ``head`` over a whole text, whose own tokens are the paths.
 
         ``states`` [..., T, d] are hidden states, or the prefix layer's output, and ``embedded`` the tokens'
         embeddings. Row t of [..., T − head − 2, (head + 2)·d] leads to token t + head + 2, the last to T − 1.

@@ -1,4 +1,4 @@
-"""The public names of Hydra heads' tensors, to modules and back; strict, since chance would fill a gap.
+"""Map the public names of Hydra's tensors to modules and back; strict, as gaps would be filled at random.
 
 i = head, j = layer. arch ``mlp``: ``hydra_mlp.{i}.{j}.linear`` and ``.res_connection`` (of the first layer
 alone), ``hydra_lm_head.{i}``. arch ``prefix-mlp`` counts a dropout before each of them too: layer j is
@@ -55,7 +55,7 @@ class _Names:
 
 @dataclass(frozen=True)
 class Kind:
-    """What the config says of heads: their kind, and how many with how many layers."""
+    """What the config says of heads: their kind, their number and their layers."""
 
     arch: Arch
     heads: int
@@ -63,7 +63,7 @@ class Kind:
 
 
 def is_unused(name: str) -> bool:
-    """Whether the public code saves a tensor that the heads do not need: the base has it, or its config."""
+    """Whether heads do not need a tensor that the public code saves, since the base or its config has it."""
     return name in (EMBEDDING, PREFIX_EMBEDDING) or name.endswith(_ANGLES)
 
 
@@ -96,7 +96,7 @@ def kind_of(config: dict[str, Any], source: str) -> Kind:
 def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     """Heads out of the tensors of a file, in its dtype; ``base`` is the base's config for text.
 
-    Raises MedusaError that names the first fault: another number of heads, a gap, a stranger, a shape.
+    Raises MedusaError that names the first fault: a number of heads, a missing or unknown tensor, a shape.
     """
     _check_count(state, kind, source)
     _check_floating(state, source)

@@ -99,7 +99,7 @@ class PrefixLayer(nn.Module):
         return x.view(len(x), -1, self._layer.self_attn.head_dim)
 
     def _turned(self, x: torch.Tensor, first: int) -> torch.Tensor:
-        """Rows [T, heads, D] turned by their positions, which start at ``first``."""
+        """Rows [T, heads, D] rotated by their positions, which start at ``first``."""
         positions = torch.arange(first, first + len(x), device=x.device)
         return rotated(x.float(), rotations_at(self._rotary[0].to(x.device), positions)).to(x.dtype)
 

@@ -42,7 +42,7 @@ class TruncatedHeads(MedusaHeads):
 def build_heads(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> MedusaHeads:
     """Heads for a base whose LM head is ``lm_head`` [V, d], on its device and in its dtype.
 
-    Raises MedusaError when hidden size or vocabulary differ, or when there are numbers that are none.
+    Raises MedusaError when hidden size or vocabulary differ, or when a number is NaN or infinite.
     """
     placed = heads_for_base(tensors, lm_head, source)
     last = lm_head.detach() if placed.lm_weight is None else placed.lm_weight

@@ -52,13 +52,13 @@ class MedusaDraft(LoadedHeads):
 
     @cached_property
     def fastest(self) -> BestTree | None:
-        """What promises most tokens per second on this machine, None where that is not known."""
+        """The tree that promises most tokens per second on this machine, None where that is not known."""
         if self.accuracies is None or not self.latency:
             return None
         return best_tree(self.accuracies, self.latency)
 
     def reading(self, depth: int, runs: int) -> Reading:
-        """Of the first ``depth`` heads, since deeper ones are not asked."""
+        """The cost of the first ``depth`` heads, since deeper ones are not asked."""
         blocks, last = self.heads.block_weight[0].numel(), self.heads.lm_weight.shape[-2:].numel()
         tables = 1 if self.heads.shares_lm_head else depth
         held = self.heads.block_weight.itemsize

@@ -27,7 +27,7 @@ from medusa_core.trees.tree import TOP_K, Topology
 
 
 def build(target: Target, draft: MedusaDraft, settings: TreeSettings) -> _HeadsDrafter:
-    """Raises MedusaError when the tree asks for more than the heads offer."""
+    """The drafter by its settings. Raises MedusaError when the tree asks for more than the heads offer."""
     if is_dynamic(settings.tree):
         return DynamicDrafter(draft.heads, dynamic_nodes(settings.tree), target.device, draft.native)
     return MedusaDrafter(draft.heads, draft.tree(settings.tree), target.device, draft.native)
@@ -61,7 +61,7 @@ class _HeadsDrafter:
     ) -> list[TokenTree]:
         """Trees of several runs with these heads, which are asked once for all of them."""
         # Heads deeper than the trees are not asked: on a CPU reading their weights is most of their cost.
-        # At the end of the context there is no room for a guess, and one is asked for nothing.
+        # At the end of the context there is no room for a guess; one head is asked all the same.
         asked = max(1, *(min(depth, self._tree.depth) for depth in depths))
         hidden = torch.stack([drafter._hidden for drafter in drafters])  # [B, d]
         return self._tree.filled(roots, depths, self._guesses(hidden, asked))
@@ -80,7 +80,7 @@ class _HeadsDrafter:
 
 
 class DynamicDrafter(_HeadsDrafter):
-    """In each step the combinations that the heads find likeliest."""
+    """Fills in each step a new tree with the combinations that the heads find likeliest."""
 
     def __init__(
         self, heads: MedusaHeads, nodes: int, device: torch.device, native: NativeHeads | None = None
@@ -92,7 +92,7 @@ class DynamicDrafter(_HeadsDrafter):
 
 
 class MedusaDrafter(_HeadsDrafter):
-    """Every step has one tree, that C can fill too."""
+    """Fills the same tree in every step, which C can do too."""
 
     _tree: GuessTree
 

@@ -1,4 +1,4 @@
-"""Files of Medusa heads in a folder: written, and how many numbers they hold by headers or config."""
+"""Write the files of Medusa heads to a folder, and count the numbers in them by headers or config."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def tensors_of(heads: MedusaHeads, dtype: torch.dtype | None = None) -> HeadTens
     )
 
 
-_PUBLISHED_HEADS = 5  # where their config does not say how many
+_PUBLISHED_HEADS = 5  # assumed where their config does not say how many
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What heads take beside ``base``; they keep no cache. Raises MedusaError when a file is damaged."""
+    """The memory heads take beside ``base``, without a cache. Raises MedusaError when a file is damaged."""
     return DraftSize(head_numbers(folder, base))
 
 

@@ -14,11 +14,11 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.panels import Panels
 from medusa_core.llama.weights import COPY_LIMIT
 
-MOST_ROWS = 4  # from where the stacked module in torch is no slower
+MOST_ROWS = 4  # with more rows the stacked module in torch is no slower
 
 
 class NativeHeads:
-    """The best guesses of heads on a row or a few."""
+    """Finds the best guesses of heads on a row or a few."""
 
     def __init__(self, heads: MedusaHeads, library: Library) -> None:
         """``heads`` are on a CPU. Float32 and an LM head that they share keep every number."""
@@ -32,7 +32,7 @@ class NativeHeads:
 
     @classmethod
     def takes(cls, heads: MedusaHeads) -> bool:
-        """Whether these are heads that the C computes, of which copies are not too large."""
+        """Whether C computes such heads, and copies of them are not too large."""
         last = heads.lm_weight
         return (
             type(heads) is MedusaHeads

@@ -25,7 +25,7 @@ _OWN_COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "L
 
 
 class NativeMtpNetwork(NativeNetwork):
-    """By the forward in C, whose hidden states begin with embedding and hidden state joined into one."""
+    """The layer by the forward in C, which begins with embedding and hidden state joined into one."""
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """As ``Network``: the target's last hidden state [T, d] as it is."""
@@ -45,7 +45,7 @@ class MtpDraft(Eagle3Draft):
 
     @property
     def label(self) -> str:
-        """For the badge."""
+        """The words of the badge."""
         return "MTP layer"
 
 

@@ -38,7 +38,7 @@ def owns(folder: Path) -> bool:
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What it takes beside ``base``, by the files' headers. Raises MedusaError."""
+    """The memory it takes beside ``base``, by the files' headers. Raises MedusaError."""
     prefix = _prefix(folder)
     found = headers(folder, WEIGHTS_NAME, lambda name: name.startswith(prefix))
     counts = {one.name.removeprefix(prefix): one.count for one in found}
@@ -70,7 +70,7 @@ def require_kind(state: State, folder: Path) -> None:
 
 
 def check_layer(state: State, layer: MtpLayer, folder: Path) -> None:
-    """Raise MedusaError where the tensors have not the names and shapes of ``layer``."""
+    """Raise MedusaError where the tensors do not have the names and shapes of ``layer``."""
     wanted = {name: tuple(one.shape) for name, one in layer.state_dict().items()}
     if set(wanted) != set(state):
         lacks, has = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))

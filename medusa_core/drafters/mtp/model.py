@@ -23,7 +23,7 @@ class _SharedHead(nn.Module):
 
 
 class MtpLayer(DraftModel):
-    """A draft model as EAGLE-3's are run, of other parts and with the target's whole vocabulary."""
+    """A draft model that runs as EAGLE-3's do, with other parts and the target's whole vocabulary."""
 
     def __init__(self, shape: DraftShape, lm_head: torch.Tensor) -> None:
         """``lm_head`` [V, d] is the target's, or the layer's own copy."""

@@ -77,7 +77,7 @@ class SuffixDrafter:
         self._extend(tokens)
 
     def truncate(self, length: int) -> None:
-        """Read the first ``length`` tokens anew: an automaton grows alone."""
+        """Read the first ``length`` tokens anew: an automaton can only grow."""
         if length < self.length:
             kept, self._tokens, self._automaton = self._tokens[:length], [], SuffixAutomaton()
             self._extend(kept)
@@ -121,8 +121,8 @@ def grown(automaton: SuffixAutomaton, root: int, depth: int, most: int, least: f
 def continuations(automaton: SuffixAutomaton, match: Match) -> dict[int, tuple[float, Match]]:
     """The tokens that followed an ending or its shorter ones: each with its share and its longest match.
 
-    An ending of n tokens has n of n + 1 parts of the weight that longer ones have left, since the longer it
-    is the surer it is, and each token of this the share of the places where it followed.
+    An ending of n tokens takes n / (n + 1) of the weight that longer ones have left, since longer endings are
+    surer; each token gets the share of it that its places have among all.
     """
     found: dict[int, tuple[float, Match]] = {}
     left = 1.0

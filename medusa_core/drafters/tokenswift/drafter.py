@@ -127,7 +127,7 @@ class TokenSwiftDrafter:
         return self._partial.over(self._full, self._queries)
 
     def _told(self, tree: TokenTree, over: TreeCache) -> TokenTree:
-        """The tree with the rows that the model's own guesses have seen, where those are a part."""
+        """The tree with a note of the rows that the model's own guesses have seen, where they are not all."""
         if over is self._full:
             return tree
         seen = f"{over.length} rows of the text in sight"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def owns(folder: Path) -> bool:
-    """Whether the config counts such heads, as that of no other drafter does.
+    """Whether the config has a number of such heads, as no other drafter's has.
 
     Raises MedusaError for a damaged config.
     """
@@ -34,9 +34,9 @@ def owns(folder: Path) -> bool:
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """What the heads take beside ``base``, by the files' headers or else by the config.
+    """The memory that heads take beside ``base``, by the files' headers or else by the config.
 
-    The cache that they draft over has a fixed size and no row for each of the text. Raises MedusaError.
+    The cache that they draft over has a fixed size, whatever the text's length. Raises MedusaError.
     """
     count = count_of(read_config(folder), str(folder))
     held = headers(folder, WEIGHTS_NAME, lambda name: name.startswith(PREFIX))

@@ -81,7 +81,7 @@ class TokenSwiftHeads(nn.Module):
         return F.linear(torch.stack(normed), self.lm_head)
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        # As Llama's: in float32, rounded before it is weighed.
+        # As Llama's norm: in float32, rounded before the weight is applied.
         wide = x.float()
         scale = torch.rsqrt(wide.square().mean(dim=-1, keepdim=True) + self.epsilon)
         return weight * (wide * scale).to(x.dtype)

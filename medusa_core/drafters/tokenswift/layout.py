@@ -1,4 +1,4 @@
-"""The public names of TokenSwift's tensors, to heads and back; strict, since chance would fill a gap.
+"""Map the public names of TokenSwift's tensors to heads and back; strict, as gaps would be filled at random.
 
 i = head: ``model.medusa_layers.{i}.linear.weight`` [d, d], ``.input_layernorm.weight`` [d] in front of it and
 ``.post_layernorm.weight`` [d] in front of the LM head. In the public code they lie in the checkpoint of the
@@ -28,7 +28,7 @@ _AGAIN = "fetch or save them again"
 
 
 def count_of(config: dict[str, Any], source: str) -> int:
-    """K, as the config says. Raises MedusaError where it says none that can be."""
+    """K, as the config says. Raises MedusaError for an impossible one."""
     count = config.get(COUNT_KEY)
     if type(count) is not int or not 1 <= count <= _MOST:
         raise MedusaError(
@@ -41,8 +41,8 @@ def count_of(config: dict[str, Any], source: str) -> int:
 def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, source: str) -> TokenSwiftHeads:
     """Heads out of the tensors of a file, on the device of the base's LM head and in its dtype.
 
-    ``base`` is the base's config for text. Raises MedusaError that names the first fault: another number of
-    heads, a gap, a stranger, a shape, numbers that are none.
+    ``base`` is the base's config for text. Raises MedusaError that names the first fault: a wrong number of
+    heads, a missing or unknown tensor, a shape, NaN.
     """
     epsilon = epsilon_of(base)
     _check_names(state, count, source)
@@ -53,7 +53,7 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
 
 
 def epsilon_of(base: Any) -> float:
-    """What the norms of the heads add, as those of their base do. Raises MedusaError for a base without."""
+    """The ε of the heads' norms, which is their base's. Raises MedusaError for a base without one."""
     epsilon = getattr(base, "rms_norm_eps", None)
     if epsilon is None:
         raise MedusaError(

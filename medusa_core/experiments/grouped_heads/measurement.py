@@ -28,7 +28,7 @@ from medusa_core.training.examples import read_examples
 WINDOW, BATCH = 128, 16  # T and B
 HELD_OUT = 20  # one window in so many is judged and not trained on
 RATE, LATER_RATE = 3e-3, 1e-3  # peak learning rates of the first training and of those behind it
-CACHED = 8192  # positions whose cache is told
+CACHED = 8192  # positions for which the cache's size is reported
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
@@ -153,7 +153,7 @@ def fit(model: LlamaForCausalLM, windows: torch.Tensor, tokens: int, rate: float
 
 
 def saved_and_loaded(setup: Setup, settings: Settings, name: str, model: LlamaForCausalLM) -> Engine:
-    """The model as any other is run: written into a folder of its name, and loaded from there."""
+    """The model's engine: written into a folder of its name and loaded from there, as any other is."""
     folder = Path(settings.runs) / name.replace(", ", "-").replace(" ", "-")
     model.save_pretrained(folder)
     setup.engine.require_tokenizer().save_pretrained(folder)

@@ -45,7 +45,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
 
 
 def _with_step_times(engine: Engine) -> Engine:
-    """The engine with step times of now, so that the tree "auto" is this machine's."""
+    """The engine with fresh step times, so that the tree "auto" is this machine's."""
     if NAME not in engine.drafts or medusa_draft(engine).accuracies is None:
         return engine
     return with_heads(engine, latency=tuple(measure_step_times(engine, SECONDS)))
@@ -83,7 +83,7 @@ def _fastest(rows: list[Row], kinds: list[str]) -> str:
 
 
 def _identical(logs: dict[str, MethodLog]) -> str:
-    """How many texts of each drafter are plain decoding's."""
+    """A sentence on how many texts of each drafter equal plain decoding's."""
     plain = [run.tokens for run in logs[BASELINE].rounds[0]]
     same = {
         name: sum(run.tokens == text for run, text in zip(log.rounds[0], plain, strict=True))

@@ -108,9 +108,9 @@ def series_of(name: str, length: int, temperature: float) -> dict[str, Series]:
 
 
 def varied(name: str, config: GenerationConfig, vary: str) -> dict[str, Series]:
-    """The ablations that ``vary`` names, of the method ``name``, whose settings are ``config`` else.
+    """The ablations that ``vary`` names, of the method ``name``, whose other settings are ``config``.
 
-    What is no setting of the method changes plain decoding too, which then is a further series. Raises
+    A setting that is not the method's changes plain decoding too, which then is a further series. Raises
     MedusaError.
     """
     own = {item.name: item.default for item in fields(method(name).settings)}
@@ -224,12 +224,12 @@ def _distinct(texts: list[list[int]]) -> list[float] | None:
 
 
 def _sums(rounds: list[Round], label: str, place: int) -> list[Totals]:
-    """Of each round, all its texts up to a length."""
+    """The sums of each round over all its texts up to a length."""
     return [together([text[label].reached[place] for text in texts]) for texts in rounds]
 
 
 def _parts(rounds: list[Round], label: str, place: int) -> Totals:
-    """Of all rounds, their texts between the length before and this one."""
+    """The sums of all rounds over their texts between the length before and this one."""
     whole = together(_sums(rounds, label, place))
     return whole.since(together(_sums(rounds, label, place - 1))) if place else whole
 

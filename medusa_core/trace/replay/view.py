@@ -100,5 +100,5 @@ def drafter_colours(selector: str, variable: str) -> str:
 
 
 def mark_of(name: str) -> str:
-    """The letter on a drafter's guesses; of one that is not known here, its first."""
+    """The letter on a drafter's guesses; for one that is not known here, the first of its name."""
     return method(name).mark if name in method_names() else name[:1]

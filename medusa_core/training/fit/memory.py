@@ -52,7 +52,7 @@ def head_parameters(config: FitConfig, shape: ModelSize) -> int:
 
 
 def stages(config: FitConfig, shape: ModelSize, bytes_each: int, pass_tokens: int) -> list[StageMemory]:
-    """What each stage holds; ``bytes_each`` of the base's dtype, ``pass_tokens`` of a forward pass n."""
+    """The memory of each stage; ``bytes_each`` is that of the base's dtype, ``pass_tokens`` is n."""
     found = [_answers(config, shape, bytes_each), _head_training(config, shape, bytes_each, pass_tokens)]
     if config.joint:
         found.append(_joint_training(config, shape, bytes_each, pass_tokens))

@@ -18,7 +18,7 @@ from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.run_folder import read_record
 
 REPORT = "report.json"
-_FEW_TOKENS = 1.3  # tokens per step below which the heads, not the machine, are what is short
+_FEW_TOKENS = 1.3  # tokens per step below which the heads, not the machine, are the bottleneck
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Card:
     speed: Sequence[str]
 
     def text(self) -> str:
-        """As Markdown."""
+        """The card as Markdown."""
         parts = {
             "Use": ("```bash", *self.commands, "```"),
             "Training": self.training,
@@ -59,7 +59,7 @@ class Card:
 
 
 def tree_line(nodes: int, depth: int, expected_length: float, *, timed: bool = True) -> str:
-    """What is said of the tree beside heads, its size chosen by step times if any were ``timed``."""
+    """A line on the tree beside heads, its size chosen by step times if any were ``timed``."""
     why = "the best size for the step times measured on this machine" if timed else "no size was timed"
     size = f"{counted(nodes, 'node')} with the root, depth {depth}"
     return f"Tree: {size}, {expected_length:.2f} tokens per step expected; {why}."

@@ -1,4 +1,4 @@
-"""The fit, whole: plan, answers, training, calibration, tree, measurement, result. Every stage is done once.
+"""The whole fit: plan, answers, training, calibration, tree, measurement, result. Every stage is done once.
 
 A stage that is finished is noted in ``done.json``, so the same command again goes on with the next; a stage
 that was broken off goes on where its own files say. Paper §2.2.
@@ -152,7 +152,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
 
 
 def _again(folder: Path, stage: str) -> str:
-    """How a stage whose file is damaged is done once more."""
+    """The fix for a stage whose file is damaged."""
     return f"take {stage!r} out of {folder / DONE} to do that stage again, or choose another --out"
 
 

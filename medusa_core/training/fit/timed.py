@@ -122,7 +122,7 @@ def run_job(
 
 
 class _WorkClock:
-    """Another clock without the seconds until the first record of each part of a job, which loads."""
+    """A clock that leaves out the seconds in which a part of a job loads, until its first record."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.loading = 0.0  # seconds left out so far
