@@ -11,7 +11,7 @@ import json
 import pickle
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -248,6 +248,25 @@ def headers(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Tens
     """The wanted tensors of a folder's file, or of its shards. Raises MedusaError for damaged files."""
     files = shards(folder, name, wanted)
     return [header for file in files for header in tensor_headers(file) if wanted(header.name)]
+
+
+def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]], again: str) -> None:
+    """Raise MedusaError unless the state holds the ``wanted`` tensors, floats of these shapes, and no others.
+
+    ``owner`` names what they belong to, ``again`` what would mend it.
+    """
+    if missing := sorted(wanted.keys() - state.keys()):
+        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {again}")
+    if strange := sorted(map(str, state.keys() - wanted.keys())):
+        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {again}")
+    for name, size in wanted.items():
+        tensor = state[name]
+        if list(tensor.shape) != list(size) or not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise MedusaError(
+                f"{name} of {owner} has shape {list(tensor.shape)} and is {kind}, it must be {list(size)} of "
+                f"floats: {again}"
+            )
 
 
 def require_finite(what: str, state: State, dtype: torch.dtype) -> None:

@@ -116,19 +116,20 @@ FAULTS = {
         lambda state: state.pop("hydra_mlp.1.0.res_connection.bias"), {},
         r"lacks hydra_mlp\.1\.0\.res_connection\.bias",
     ),
-    "a strange tensor": (put(strange=torch.zeros(1)), {}, r"to which 'strange' does not belong"),
+    "a strange tensor": (put(strange=torch.zeros(1)), {}, r"'strange', which does not belong"),
     "fewer heads": (same, {"hydra_num_heads": 4}, r"holds 3 heads, its config.json says hydra_num_heads 4"),
     "more layers": (same, {"hydra_num_layers": 4}, r"lacks hydra_mlp\.0\.3\.linear\.bias"),
-    "fewer layers": (same, {"hydra_num_layers": 2}, r"'hydra_mlp\.0\.2\.linear\.bias' does not belong"),
+    "fewer layers": (same, {"hydra_num_layers": 2}, r"'hydra_mlp\.0\.2\.linear\.bias', which does not"),
     "no number": (same, {"hydra_num_heads": None}, r"hydra_num_heads None and hydra_num_layers 3"),
     "no Hydra tensors": (lambda state: state.clear(), {}, r"holds no Hydra heads"),
     "another kind": (same, {"hydra_head_arch": "eagle-attn"}, r"'eagle-attn' .* use mlp or prefix-mlp"),
-    "the other kind": (same, {"hydra_head_arch": "prefix-mlp"}, r"the kind prefix-mlp but lacks"),
+    "the other kind": (same, {"hydra_head_arch": "prefix-mlp"}, r"lacks hydra_lm_head\.0\.1\.bias"),
     "heads that see no drafts": (same, {"grounded_heads": False}, r"grounded_heads false"),
     "another hidden state": (same, {"hidden_state_offset": 1}, r"1 layers before the last .*offset"),
     "NaN": (put(hydra_lm_head__1__bias=torch.full((V,), torch.nan)), {}, r"NaN or infinity"),
     "a shape": (put(hydra_lm_head__2__weight=torch.zeros(V, D + 1)), {}, r"must be \[24, 32\]"),
-    "whole numbers": (put(hydra_lm_head__2__bias=torch.zeros(V).long()), {}, r"are float32, int64"),
+    "a lone number": (put(hydra_mlp__0__0__linear__weight=torch.tensor(1.0)), {}, r"are 0 wide"),
+    "whole numbers": (put(hydra_lm_head__2__bias=torch.zeros(V).long()), {}, r"is int64, it must be \[24\]"),
 }  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def test_a_fault_is_named(model, base, tmp_path, fault):
     [
         ({"hidden_size": 40}, r"are 32 wide, the base model 40: they belong to another base"),
         ({"vocab_size": 30}, r"know 24 tokens, the base model 30: they belong to another base"),
-        ({"kv_heads": 4}, r"self_attn\.k_proj\.weight .* has shape \[16, 32\], .* must be \[32, 32\]"),
+        ({"kv_heads": 4}, r"self_attn\.k_proj\.weight .* has shape \[16, 32\] .* must be \[32, 32\]"),
     ],
     ids=["hidden size", "vocabulary", "prefix layer"],
 )

@@ -126,7 +126,7 @@ def _with_config(**changes):
 
 
 DAMAGE = {
-    "a part is missing": (_without_a_tensor, "not what its config.json says"),
+    "a part is missing": (_without_a_tensor, "lacks .*: its config.json says otherwise"),
     "not a number": (_with_nan, "masks of the block drafter in .* holds NaN or infinity"),
     "no such block": (_with_config(block_size=0), "block_size is 0: it must be a whole number from 1 to 16"),
     "another vocabulary": (_with_config(vocab_size=99), "wide with 99 tokens"),

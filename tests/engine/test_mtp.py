@@ -96,13 +96,14 @@ def test_copies_of_other_tensors_and_further_layers_are_told(engine, tmp_path):
 
 
 DAMAGE = {
-    "a part is missing": (lambda t: t.pop("hnorm.weight"), "lacks hnorm.weight (1 in all)"),
+    "a part is missing": (lambda t: t.pop("hnorm.weight"), "lacks hnorm.weight"),
     "experts": (lambda t: t.update({"mlp.experts.0.up_proj.weight": torch.ones(2)}), "has experts"),
     "latent attention": (
         lambda t: t.update({"self_attn.kv_a_proj_with_mqa.weight": torch.ones(2)}),
         "has multi-head latent attention",
     ),
-    "another width": (lambda t: t.update({"enorm.weight": torch.ones(7)}), "holds enorm.weight as [7]"),
+    "whole numbers": (lambda t: t.update({"enorm.weight": t["enorm.weight"].long()}), "is int64"),
+    "another width": (lambda t: t.update({"enorm.weight": torch.ones(7)}), "enorm.weight of the MTP layer"),
     "not a number": (
         lambda t: t["eh_proj.weight"].fill_(float("nan")),
         "holds NaN or infinity: fetch, convert or train it",

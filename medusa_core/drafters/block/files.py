@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import headers, read_config, read_tensors, require_finite
+from medusa_core.checkpoints.files import headers, read_config, read_tensors, require_finite, require_tensors
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
@@ -70,15 +70,11 @@ def read(folder: Path, lm_head: torch.Tensor, dtype: torch.dtype) -> BlockModel:
     with torch.device("meta"):
         model = BlockModel(shape, block, layers, lm_head)
     state = read_tensors(folder, WEIGHTS_NAME, lambda _: True, "block drafter")
-    require_finite(f"the block drafter in {folder}", state, dtype)
+    owner, wanted = f"the block drafter in {folder}", {n: t.shape for n, t in model.state_dict().items()}
+    require_tensors(owner, state, wanted, "its config.json says otherwise, fetch both again")
+    require_finite(owner, state, dtype)
     state = {name: tensor.to(lm_head.device, dtype) for name, tensor in state.items()}
-    try:
-        model.load_state_dict(state, assign=True)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[1].strip()
-        raise MedusaError(
-            f"the block drafter in {folder} is not what its config.json says: {reason} Fetch both again"
-        ) from error
+    model.load_state_dict(state, assign=True)
     return model
 
 

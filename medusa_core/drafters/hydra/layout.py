@@ -13,13 +13,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 from typing import Any, cast
 
 import torch
 from torch import nn
 
-from medusa_core.checkpoints.files import State
+from medusa_core.checkpoints.files import State, require_tensors
 from medusa_core.drafters.hydra.heads import HydraHead, HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixLayer
 from medusa_core.errors import MedusaError
@@ -99,17 +98,20 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     Raises MedusaError that names the first fault: a number of heads, a missing or unknown tensor, a shape.
     """
     _check_count(state, kind, source)
-    _check_floating(state, source)
     names, width = _Names(kind.arch), base.hidden_size
     prefix = PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None
-    _check_names(state, names, kind, prefix, source)
-    first = state[names.block(0, 0, "linear.weight")]
-    if first.ndim != 2 or first.shape[0] != width:
+    used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
+    first, bias = used.get(names.block(0, 0, "linear.weight")), used.get(f"{names.last(0)}.bias")
+    if first is not None and first.shape[:1] != (width,):
         raise MedusaError(
-            f"the heads in {source} are {first.shape[0]} wide, the base model {width}: they belong to "
+            f"the heads in {source} are {(*first.shape, 0)[0]} wide, the base model {width}: they belong to "
             "another base, so give --heads made for this one, or --heads none"
         )
-    _check_shapes(state, names, kind, prefix, width, source)
+    shapes = _shapes(names, kind, width, 0 if bias is None else bias.numel())
+    if prefix is not None:
+        shapes |= {PREFIX + name: tuple(tensor.shape) for name, tensor in prefix.state_dict().items()}
+    again = "give --heads made for this base, or fetch them with their config.json again"
+    require_tensors(f"the file in {source}", used, shapes, again)
     if prefix is not None:
         wanted = prefix.state_dict()
         prefix.load_state_dict({name: state[PREFIX + name] for name in wanted}, assign=True)
@@ -185,37 +187,3 @@ def _check_count(state: State, kind: Kind, source: str) -> None:
             f"the file in {source} holds {held} heads, its config.json says hydra_num_heads "
             f"{kind.heads}: {_AGAIN}"
         )
-
-
-def _check_floating(state: State, source: str) -> None:
-    kinds = {tensor.dtype for name, tensor in state.items() if not is_unused(name)}
-    if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
-        listed = ", ".join(sorted(str(one).removeprefix("torch.") for one in kinds))
-        raise MedusaError(
-            f"the heads in {source} are {listed}: they must be of one floating-point kind, {_AGAIN}"
-        )
-
-
-def _check_names(state: State, names: _Names, kind: Kind, prefix: PrefixLayer | None, source: str) -> None:
-    needed = set(_shapes(names, kind, 1, 1))
-    if prefix is not None:
-        needed |= {PREFIX + name for name in prefix.state_dict()}
-    what = f"{kind.heads} heads of {kind.layers} layers and the kind {kind.arch}"
-    if missing := sorted(needed - set(state)):
-        raise MedusaError(f"{source} should hold {what} but lacks {', '.join(missing[:3])}: {_AGAIN}")
-    if strange := sorted(str(name) for name in set(state) - needed if not is_unused(name)):
-        raise MedusaError(f"{source} holds {what}, to which {strange[0]!r} does not belong: {_AGAIN}")
-
-
-def _check_shapes(
-    state: State, names: _Names, kind: Kind, prefix: PrefixLayer | None, width: int, source: str
-) -> None:
-    rows = len(state[f"{names.last(0)}.bias"])
-    wanted = _shapes(names, kind, width, rows)
-    of_prefix = prefix.state_dict() if prefix is not None else {}
-    for name, shape in chain(wanted.items(), ((PREFIX + name, t.shape) for name, t in of_prefix.items())):
-        if tuple(state[name].shape) != tuple(shape):
-            raise MedusaError(
-                f"{name} in {source} has shape {list(state[name].shape)}, for this base it must be "
-                f"{list(shape)}: give --heads made for this base, or {_AGAIN}"
-            )

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import State, headers, read_tensors
+from medusa_core.checkpoints.files import State, headers, read_tensors, require_tensors
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
@@ -71,20 +70,9 @@ def require_kind(state: State, folder: Path) -> None:
 
 def check_layer(state: State, layer: MtpLayer, folder: Path) -> None:
     """Raise MedusaError where the tensors do not have the names and shapes of ``layer``."""
-    wanted = {name: tuple(one.shape) for name, one in layer.state_dict().items()}
-    if set(wanted) != set(state):
-        lacks, has = sorted(set(wanted) - set(state)), sorted(set(state) - set(wanted))
-        raise MedusaError(
-            f"the MTP layer in {folder} "
-            + (f"lacks {lacks[0]} ({len(lacks)} in all)" if lacks else f"has {has[0]}, which is not known")
-            + ": name a model whose layer is a Llama's, or fetch it again"
-        )
-    for name, size in wanted.items():
-        if tuple(state[name].shape) != size:
-            raise MedusaError(
-                f"the MTP layer in {folder} holds {name} as {list(state[name].shape)}, the model makes it "
-                f"{list(size)} ({prod(size)} numbers): it belongs to another model"
-            )
+    wanted = {name: tensor.shape for name, tensor in layer.state_dict().items()}
+    again = "it belongs to another model, name one whose layer is a Llama's, or fetch it again"
+    require_tensors(f"the MTP layer in {folder}", state, wanted, again)
 
 
 def save(layer: MtpLayer, folder: Path, number: int, base: str, dtype: torch.dtype = torch.bfloat16) -> None:

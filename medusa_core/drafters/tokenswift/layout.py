@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from medusa_core.checkpoints.files import State, require_finite
+from medusa_core.checkpoints.files import State, require_finite, require_tensors
 from medusa_core.checkpoints.heads import OTHER_BASE
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.errors import MedusaError
@@ -45,8 +45,18 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
     heads, a missing or unknown tensor, a shape, NaN.
     """
     epsilon = epsilon_of(base)
-    _check_names(state, count, source)
-    _check_shapes(state, count, lm_head.shape[1], source)
+    _check_count(state, count, source)
+    width, first = lm_head.shape[1], state.get(_name(0, "linear"))
+    if first is not None and first.shape[:1] != (width,):
+        raise MedusaError(
+            f"the heads in {source} are {(*first.shape, 0)[0]} wide, the base model {width}: {OTHER_BASE}"
+        )
+    shapes = {
+        _name(head, part): [width, width] if part == "linear" else [width]
+        for head in range(count)
+        for part in _PARTS
+    }
+    require_tensors(f"the file in {source}", state, shapes, _AGAIN)
     require_finite(f"the heads in {source}", state, lm_head.dtype)
     linear, before, after = (_stacked(state, count, part).to(lm_head) for part in _PARTS)
     return TokenSwiftHeads(linear, before, after, lm_head.detach(), epsilon)
@@ -86,7 +96,7 @@ def _stacked(state: State, count: int, part: str) -> torch.Tensor:
     return torch.stack([state[_name(head, part)] for head in range(count)])
 
 
-def _check_names(state: State, count: int, source: str) -> None:
+def _check_count(state: State, count: int, source: str) -> None:
     held = len({match[1] for name in state if (match := _NUMBER.match(str(name)))})
     if held == 0:
         raise MedusaError(
@@ -96,31 +106,3 @@ def _check_names(state: State, count: int, source: str) -> None:
         raise MedusaError(
             f"the file in {source} holds {held} heads, its config.json says {COUNT_KEY} {count}: {_AGAIN}"
         )
-    needed = {_name(head, part) for head in range(count) for part in _PARTS}
-    if missing := sorted(needed - set(state)):
-        raise MedusaError(f"{source} should hold {count} heads but lacks {', '.join(missing[:3])}: {_AGAIN}")
-    if strange := sorted(set(state) - needed):
-        raise MedusaError(f"{source} holds {count} heads, to which {strange[0]!r} does not belong: {_AGAIN}")
-
-
-def _check_shapes(state: State, count: int, width: int, source: str) -> None:
-    kinds = {tensor.dtype for tensor in state.values()}
-    if len(kinds) != 1 or not next(iter(kinds)).is_floating_point:
-        listed = ", ".join(sorted(str(one).removeprefix("torch.") for one in kinds))
-        raise MedusaError(
-            f"the heads in {source} are {listed}: they must be of one floating-point kind, {_AGAIN}"
-        )
-    first = state[_name(0, "linear")]
-    if first.ndim != 2 or first.shape[0] != width:
-        raise MedusaError(
-            f"the heads in {source} are {first.shape[0] if first.ndim else 0} wide, the base model {width}: "
-            f"{OTHER_BASE}"
-        )
-    for head in range(count):
-        for part in _PARTS:
-            wanted = [width, width] if part == "linear" else [width]
-            if list(state[_name(head, part)].shape) != wanted:
-                raise MedusaError(
-                    f"{_name(head, part)} in {source} has shape {list(state[_name(head, part)].shape)}, it "
-                    f"must be {wanted}: {_AGAIN}"
-                )
