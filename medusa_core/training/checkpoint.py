@@ -12,7 +12,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ def save(
     """Write the newest checkpoint; the old one stays until it is whole, and then as the one before."""
     state = {
         "step": step,
-        "course": course.to_save() if course else None,
+        "course": asdict(course) if course else None,
         "module": trainable(module),
         "optimizers": [optimizer.state_dict() for optimizer in optimizers],
     }
@@ -140,7 +140,8 @@ def _parsed(state: object) -> Checkpoint:
     course = state.get("course")
     if course is not None and not _is_course(course):
         raise _UnusableError("has no course of the loss")
-    return Checkpoint(step, LossTracker.restored(course), weights, [saved["state"] for saved in optimizers])
+    tracker = LossTracker(**course) if course else None
+    return Checkpoint(step, tracker, weights, [saved["state"] for saved in optimizers])
 
 
 def _is_course(saved: object) -> bool:

@@ -6,8 +6,7 @@ chance, the more the better the base is. A healthy run leaves that behind and do
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 _SMOOTHING = 0.8  # share that the mean keeps at each step: one odd batch ends no run
 _FAR_ABOVE = 1.5  # times chance, or the first loss where that is larger
@@ -37,15 +36,6 @@ class LossTracker:
             return cls(loss, loss, loss)
         mean = _SMOOTHING * course.mean + (1 - _SMOOTHING) * loss
         return cls(course.first, mean, min(course.lowest, mean))
-
-    @classmethod
-    def restored(cls, saved: Mapping[str, float] | None) -> LossTracker | None:
-        """The tracker kept in a checkpoint, or None."""
-        return cls(**saved) if saved else None
-
-    def to_save(self) -> dict[str, float]:
-        """Its numbers for a checkpoint."""
-        return asdict(self)
 
     def fault(self, watch: DivergenceLimit) -> str | None:
         """What is wrong with the course, None while nothing is."""

@@ -64,12 +64,6 @@ def test_what_is_said():
     assert faults([1.0, *[9.5] * 10])[0] == "loss/1 rose from 1.00 to 8.36, guessing at random gives 8.32"
 
 
-def test_the_course_outlives_a_checkpoint():
-    course = LossTracker.after(LossTracker.after(None, 9.8), 4.0)
-    assert LossTracker.restored(course.to_save()) == course
-    assert LossTracker.restored(None) is None
-
-
 def test_a_run_that_goes_on_remembers_its_beginning(trained_base, tmp_path):
     """Else the first loss after a kill would count as the beginning, however high it is by then."""
     config = Medusa1Config(**settings_for(trained_base, tmp_path))
