@@ -64,8 +64,8 @@ class Plan:
             raise MedusaError(f"the recipe is {self.recipe!r}: use one of {', '.join(RECIPES)}")
         if self.source not in (OWN, EXAMPLES, PASTE, FILE):
             raise MedusaError("there is no text to learn from: choose one of the kinds")
-        _check_range("minutes of training", self.minutes, 0, MOST_MINUTES)
-        _check_range("steps", self.steps, 0, MOST_STEPS)
+        _check_range("training time in minutes", self.minutes, 0, MOST_MINUTES)
+        _check_range("number of steps", self.steps, 0, MOST_STEPS)
         _check_range("number of heads", self.heads, 1, MOST_HEADS)
         _check_range("learning rate", self.learning_rate, 1e-6, 1.0)
         if self.source == PASTE and not self.text.strip():
