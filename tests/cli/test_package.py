@@ -118,6 +118,9 @@ def test_the_files_of_requirements_are_what_the_package_asks_for():
     wanted = {*PROJECT["dependencies"], *extras["app"], *extras["train"]}
     assert requirements("requirements.txt") == wanted
     assert requirements("requirements-dev.txt") == set(extras["dev"])
+    # README's line for machines without a GPU: a newer torch would be replaced by a CUDA build.
+    bound = next(line for line in wanted if line.startswith("torch>")).split(",")[1]
+    assert f'pip install "torch{bound}" --index-url' in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_wheel_says_what_each_extra_brings(site):
