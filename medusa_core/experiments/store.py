@@ -24,7 +24,7 @@ from medusa_core.hardware.processor import (
 
 FOLDER = "measured"  # folder below assets
 MEASURED = project_folder() / "assets" / FOLDER
-DEFAULT_KIND = "intel-xeon-amx-2"  # its figures are stated unless another kind's are newer
+DEFAULT_KIND = "amd-epyc-avx512-bf16-2"  # its figures are stated unless another kind's are newer
 FORMULAS = "formulas"
 HEADLINE = "spec-bench"  # the experiment that says of a kind of machine what to expect
 _INSTRUCTIONS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tiny_experiments import XEON, headline
+from tiny_experiments import DEFAULT_MACHINE, headline
 
 from medusa_core.config import ENGINE_VERSION
 from medusa_core.experiments import store
@@ -110,7 +110,7 @@ def test_the_default_kind_is_in_the_store():
 
 
 def renewed(name, engine, **changes):
-    machine = XEON.model_copy(update=changes)
+    machine = DEFAULT_MACHINE.model_copy(update=changes)
     return headline(name=name, engine=engine, machine=machine, date="2026-12-01")
 
 
