@@ -99,8 +99,6 @@ def test_it_goes_to_the_longest_run_in_sane_steps(open_page, private_address):
 # --- The page as visitors of a Space see it: what is not there, what is offered, and how a refusal reads.
 
 
-PATIENCE = 60
-TEXT_HAS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 SPACE = {"SPACE_ID": "me/space"}
 
 
@@ -123,14 +121,6 @@ def open_to_all(serve, load, offers=()):
     options = launch_options(page, policy, Exposure(None, share=False, hosted=True))
     fixed = ("server_name", "server_port", "ssr_mode")
     return serve(page, **{name: value for name, value in options.items() if name not in fixed}), session
-
-
-def says(page, where, words):
-    page.wait_for_function(TEXT_HAS, arg=[where, words])
-
-
-def write(page, tab, text="abc"):
-    page.locator(f"#{tab}-prompt textarea").fill(text)
 
 
 def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open_page):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from greedy_texts import EMBEDDED
-from places import turn_to
+from places import says, turn_to
 
 from medusa_core.drafters import title_of
 from medusa_core.evaluation import step_limits
@@ -32,10 +32,6 @@ def choose(page, name: str, value: str) -> None:
     """Choose, and wait until the page has it as its own: a click meanwhile would still send the old value."""
     page.locator(f"#speed-{name} input[value={value}]").check()
     page.wait_for_selector(f"#speed-{name} input[value={value}][aria-checked=true]")
-
-
-def says(page, where: str, words: str) -> None:
-    page.wait_for_selector(f"{where} :has-text('{words}')")
 
 
 def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_address, open_page, monkeypatch):
@@ -77,9 +73,6 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
 # --- The Hardware tab in a browser: charts follow the sliders, bad settings are said, a measurement streams.
 
 
-SAYS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
-
-
 @pytest.fixture(scope="module")
 def page(shipped_address, open_warm_page):
     page = open_warm_page(shipped_address)
@@ -94,23 +87,19 @@ def set_number(page, where: str, value: int) -> None:
     field.press("Tab")
 
 
-def hardware_says(page, where: str, words: str) -> None:
-    page.wait_for_function(SAYS, arg=[where, words])
-
-
 def test_the_roofline_follows_the_sliders(page):
-    hardware_says(page, "#hardware-words", "7.11 ms")
+    says(page, "#hardware-words", "7.11 ms")
     assert page.locator("#hardware-table table").first.locator("tbody tr").count() == 10
     set_number(page, "#hardware-batch", 64)
-    hardware_says(page, "#hardware-table", "arithmetic")
+    says(page, "#hardware-table", "arithmetic")
 
 
 def test_the_gain_ends_above_batch_32(page):
     page.get_by_role("tab", name="Gain").click()
     page.wait_for_selector("#gain-1 .main-svg")
-    hardware_says(page, "#gain-words", "Best where")
+    says(page, "#gain-words", "Best where")
     set_number(page, "#gain-batch", 64)
-    hardware_says(page, "#gain-words", "No number of candidates is faster")
+    says(page, "#gain-words", "No number of candidates is faster")
 
 
 @pytest.mark.slow
@@ -118,9 +107,9 @@ def test_heads_that_cannot_be_shared_get_a_sentence(page):
     page.get_by_role("tab", name="Memory wall").click()
     page.wait_for_selector("#memory-sharing .main-svg")
     set_number(page, "#memory-kv-heads", 8)
-    hardware_says(page, "#memory-words", "GQA: 131 kB a token")
+    says(page, "#memory-words", "GQA: 131 kB a token")
     set_number(page, "#memory-kv-heads", 5)
-    hardware_says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
+    says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
 
 
 def test_a_text_is_timed_with_and_without_a_cache(page):
@@ -129,7 +118,7 @@ def test_a_text_is_timed_with_and_without_a_cache(page):
     page.locator("#live-what input[value=cache]").check()
     set_number(page, "#live-tokens", 16)
     page.locator("#live-run").click()
-    hardware_says(page, "#live-status", "Both chose the same token 16 of 16 times.")
+    says(page, "#live-status", "Both chose the same token 16 of 16 times.")
     page.wait_for_selector("#live-growth .scatterlayer .trace")
 
 
@@ -156,8 +145,8 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, 
         field.press("Tab")
     page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
     page.click("#methods-run")
-    page.wait_for_selector("#methods-status :has-text('Measured.')")
-    page.wait_for_selector("#methods-words :has-text('Measured on this machine, today at')")
+    says(page, "#methods-status", "Measured.")
+    says(page, "#methods-words", "Measured on this machine, today at")
     unfold_figures(page)
     rows = page.locator("#methods-table tbody th").all_inner_texts()
     titles = {title_of(name) for name in EMBEDDED}
@@ -183,7 +172,7 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(sh
     assert not page.locator("#methods-model").is_visible()
 
     page.locator("#methods-times input[value=computed]").check()
-    page.wait_for_selector(f"{WORDS}:has-text('Computed by formulas, not measured: llama-7b')")
+    says(page, WORDS, "Computed by formulas, not measured: llama-7b")
     page.wait_for_selector(f"{TITLE}:has-text('Computed by formulas, not measured')")
     page.wait_for_selector("#methods-plot .xtitle:has-text('computed milliseconds')")
     page.wait_for_selector("#methods-table th:has-text('computed ms a step')")
@@ -205,7 +194,7 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(sh
 
     page.locator("#methods-device input").click()
     page.get_by_role("option", name="H200").click()
-    page.wait_for_selector(f"{WORDS}:has-text('on H200')")
+    says(page, WORDS, "on H200")
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0
 

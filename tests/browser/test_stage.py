@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+from places import says
 from view_trace import judge
 
 from ui.records.examples import recordings
@@ -60,7 +61,7 @@ def opened(open_page: Any, address: str, size: tuple[int, int], language: str = 
     page.wait_for_selector("#decode-view .mdv-node")
     page.select_option(".language-menu", language)
     page.wait_for_selector(f"html[lang^={language}]")
-    page.wait_for_function("document.querySelector('#model-line').innerText.includes('5')")
+    says(page, "#model-line", "5")
     return page
 
 

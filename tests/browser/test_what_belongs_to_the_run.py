@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from places import turn_to, unfold
+from places import says, turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +35,7 @@ def former(page) -> str:
 def run(page, prompt: str = "abcabcabc") -> None:
     page.locator("#decode-prompt textarea").fill(prompt)
     page.click("#decode-run")
-    page.wait_for_selector("#decode-status p:has-text('tokens/s')")
+    says(page, "#decode-status", "tokens/s")
 
 
 def test_settings_that_do_not_count_with_the_method_say_so(page):
@@ -102,6 +102,6 @@ def test_a_refused_comparison_says_why_and_can_be_started_again(page):
     page.locator("#race-second button").first.click()
     page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
     page.click("#race-run")
-    page.wait_for_selector(".race-status:has-text('Temperature of the second lane')")
+    says(page, ".race-status", "Temperature of the second lane")
     # The lanes wait for the prompt beside them, which is another text than this tokenizer read.
-    page.wait_for_selector(".race-stage:has-text('About to start')")
+    says(page, ".race-stage", "About to start")
