@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import tiny
 from page_messages import step_messages
-from test_other_drafters_in_view import SETTLED, show  # noqa: F401 - a fixture
+from places import drawn
+from test_other_drafters_in_view import show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
@@ -168,13 +169,13 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
     seen_in_prompt = seen_in_text = 0
     for number in range(len(trace["steps"])):
         page.evaluate("(at) => window.view.store.goto(at)", number)
-        page.evaluate(SETTLED)
+        drawn(page)
         nodes = trace["steps"][number]["nodes"]
         last = nodes[-1]
         if last["origin"]["back"] is None:
             continue
         page.evaluate("(node) => window.view.store.set({ node, pinned: true })", last["id"])
-        page.evaluate(SETTLED)
+        drawn(page)
         outlined = page.evaluate(OUTLINED)
         assert sorted(set(outlined)) == sorted({node["text"] for node in nodes[1:]})
         assert "outlined in the text" in page.locator(".mdv-area-why").inner_text()
@@ -184,7 +185,7 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
     assert seen_in_prompt
     assert seen_in_text
     page.evaluate("() => window.view.store.set({ node: 0, pinned: true })")
-    page.evaluate(SETTLED)
+    drawn(page)
     assert page.evaluate(OUTLINED) == []
 
 

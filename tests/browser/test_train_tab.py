@@ -7,7 +7,7 @@ from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
-from places import says, turn_to
+from places import drawn, says, turn_to
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
@@ -65,7 +65,7 @@ def fill_number(page, field: str, value: str) -> None:
     for _ in range(5):
         page.fill(field, value)
         page.press(field, "Tab")
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        drawn(page)
         if page.input_value(field) == value:
             return
     raise AssertionError(f"{field} does not keep {value}")

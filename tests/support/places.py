@@ -36,6 +36,11 @@ def says(page: Any, where: str, words: str) -> None:
     page.wait_for_function(SAYS, arg=[where, words])
 
 
+def drawn(page: Any) -> None:
+    """Wait until what was changed is drawn: the next frame draws it, and the one after that comes later."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def turn_to(page: Any, part: str) -> None:
     """Open a part by its English name."""
     for name in (PLACE_OF.get(part), part):
