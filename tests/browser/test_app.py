@@ -124,5 +124,7 @@ def test_side_by_side_measures_and_replays(address, open_page, session):
     page.wait_for_selector(".race-player")
     assert "Identical output, token for token." in page.locator(".race-verdict").inner_text()
     assert page.locator(".race-lane").count() == 2
+    assert any(piece in page.locator(".race-view").text_content() for piece in HOSTILE)
     assert page.locator(".race-view script, .race-view img").count() == 0
+    assert page.title() != "broken"
     wait_until(lambda: not session.busy)
