@@ -10,7 +10,6 @@ from test_other_drafters_in_view import show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_trace
 
 pytestmark = pytest.mark.browser
@@ -195,11 +194,8 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
 TRACE = make_trace()
 
 
-def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(empty_page):
-    page = empty_page
-    page.set_content("<div id='host'></div>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
+def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(view):
+    page = view
     for number, message in enumerate([message_begin("r", TRACE), *step_messages("r", TRACE)[:3]]):
         page.evaluate("(text) => view.receive(text)", message)
         if number:

@@ -10,7 +10,6 @@ from places import drawn
 from view_trace import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
@@ -21,23 +20,16 @@ def rgb(colour: str) -> str:
 
 
 @pytest.fixture
-def show(chromium):
+def show(view):
     """Call it with a trace: a page with a view of it and nothing else."""
-    pages = []
 
-    def open_view(trace, theme=""):
-        page = chromium.new_page(viewport={"width": 1440, "height": 900})
-        pages.append(page)
-        page.set_content(f"<body class='{theme}'><div id='host'></div></body>")
-        page.add_script_tag(content=web_script())
-        page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-        page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-        drawn(page)
-        return page
+    def show_trace(trace, theme=""):
+        view.evaluate("(theme) => { document.body.className = theme; }", theme)
+        view.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
+        drawn(view)
+        return view
 
-    yield open_view
-    for page in pages:
-        page.close()
+    return show_trace
 
 
 def trace_of(method: str, label: str = "×12"):

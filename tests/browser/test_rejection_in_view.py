@@ -10,7 +10,6 @@ import tiny
 from places import says
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
@@ -47,17 +46,11 @@ def kind(request):
 
 
 @pytest.fixture
-def page(chromium, traces, kind):
-    trace = traces[kind]
-    page = chromium.new_page(viewport={"width": 1440, "height": 900})
-    page.set_content("<body><div id='host'></div></body>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-    page.evaluate("(trace) => { document.mdvTrace = trace; }", trace)
-    page.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
-    yield page
-    page.close()
+def page(view, traces, kind):
+    view.evaluate("(text) => window.view.receive(text)", message_trace("run", traces[kind]))
+    view.evaluate("(trace) => { document.mdvTrace = trace; }", traces[kind])
+    view.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
+    return view
 
 
 def number(shown):
