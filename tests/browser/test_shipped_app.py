@@ -85,8 +85,8 @@ def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
         assert slider.locator("input[type=number]").input_value() == str(value), name
 
 
-def test_train_and_measured_here_open_on_records(shipped_address, open_page):
-    page = open_page(shipped_address)
+def test_train_and_measured_here_open_on_records(warm_page):
+    page = warm_page
     turn_to(page, "Train")
     says(page, "#train-recorded", "Recorded, not measured here: embedded")
     for plot in ("loss", "top1", "top5"):
