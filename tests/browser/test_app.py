@@ -114,8 +114,9 @@ def test_moving_epsilon_judges_the_shown_step_again(decode_tab, session):
     assert not session.busy
 
 
-def test_side_by_side_measures_and_replays(address, open_page, session):
-    page = open_page(address, reduced_motion="reduce")
+def test_side_by_side_measures_and_replays(decode_tab, session):
+    page = decode_tab
+    page.emulate_media(reduced_motion="reduce")
     turn_to(page, "Side by side")
     write_prompt(page, "race", "a fox went home")
     page.locator("#race-settings button").first.click()
