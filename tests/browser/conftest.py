@@ -114,11 +114,10 @@ class Pages:
         for page in self._open:
             if not self._shared.owns(page):
                 page.close()
-            elif not page.is_closed():
-                self._shared.forget(page)
+            else:
                 for event, listen in self._listeners.items():
                     page.remove_listener(event, listen)
-                self._shared.give_back(page)
+                self._shared.give_back(page, forget=True)
         assert self._complaints == []
 
 
@@ -143,13 +142,13 @@ class SharedPages:
     def owns(self, page: Any) -> bool:
         return page.context is self._context
 
-    def forget(self, page: Any) -> None:
-        """What the app's page has stored in the browser."""
-        page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
-
-    def give_back(self, page: Any) -> None:
-        page.goto("about:blank")  # ends what it does, as of a visitor who goes elsewhere
-        self._free.append(page)
+    def give_back(self, page: Any, *, forget: bool = False) -> None:
+        """``forget`` what the app's page has stored in the browser; other pages cannot store anything."""
+        if not page.is_closed():
+            if forget:
+                page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
+            page.goto("about:blank")  # ends what it does, as of a visitor who goes elsewhere
+            self._free.append(page)
         self._taken = [other for other in self._taken if other is not page and not other.is_closed()]
         if self._taken:
             self._taken[-1].bring_to_front()

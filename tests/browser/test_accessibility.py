@@ -88,8 +88,12 @@ def learn_states(page: Any) -> Iterator[str]:
     yield "a term"
 
 
-def test_a_phase_of_a_step_has_no_serious_finding(axe, shipped_address, open_page):
-    page = open_page(shipped_address, *WIDE, reduced_motion="reduce")
+@pytest.fixture(scope="module")
+def page(shipped_address, open_warm_page):
+    return open_warm_page(shipped_address, *WIDE, reduced_motion="reduce")
+
+
+def test_a_phase_of_a_step_has_no_serious_finding(axe, page):
     state = next(state for state in decode_states(page) if state == "phase keep")
     assert findings(axe, page, state) == []  # the other states and tabs below
 
@@ -124,8 +128,7 @@ def test_axe_would_find_pale_text(axe, empty_page):
     assert "color-contrast" in found
 
 
-def test_a_slider_shows_that_it_has_the_focus(shipped_address, open_page):
-    page = open_page(shipped_address)
+def test_a_slider_shows_that_it_has_the_focus(page):
     slider = page.locator("#decode-settings input[type=range]").first
     slider.wait_for()
     page.locator("#decode-settings .setting-temperature input[type=number]").focus()

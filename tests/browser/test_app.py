@@ -6,7 +6,7 @@ import time
 
 import pytest
 from hostile import HOSTILE, PROMPTS
-from places import turn_to, unfold
+from places import says, turn_to, unfold
 from playwright.sync_api import expect
 from served import wait_until
 
@@ -45,14 +45,6 @@ def set_number(page, block: str, label: str, value: float) -> None:
     field.press("Tab")
 
 
-def wait_for_status(page, tab: str, words: str) -> None:
-    page.wait_for_function(
-        "([id, words]) => document.querySelector(id).innerText.includes(words)",
-        arg=[f"#{tab}-status", words],
-        timeout=90_000,
-    )
-
-
 def seconds_until_idle(session) -> float:
     started = time.perf_counter()
     while session.busy and time.perf_counter() - started < 10:
@@ -83,7 +75,7 @@ def test_run_streams_to_the_end_and_shows_markup_as_text(decode_tab):
     write_prompt(page, "decode", "a fox went home")
     set_number(page, "#decode-settings", "New tokens", 40)
     page.click("#decode-run")
-    wait_for_status(page, "decode", "40 tokens in")
+    says(page, "#decode-status", "40 tokens in")
     shown = page.locator("#decode-view").inner_text()
     assert "recorded run" not in shown
     assert any(piece in page.locator("#decode-view").text_content() for piece in HOSTILE)
@@ -94,11 +86,11 @@ def test_run_streams_to_the_end_and_shows_markup_as_text(decode_tab):
 def test_an_empty_prompt_gets_a_hint_and_the_app_goes_on(decode_tab):
     decode_tab.locator("#decode-prompt textarea").fill("")
     decode_tab.click("#decode-run")
-    wait_for_status(decode_tab, "decode", "The prompt is empty")
+    says(decode_tab, "#decode-status", "The prompt is empty")
     write_prompt(decode_tab, "decode", "a fox")
     set_number(decode_tab, "#decode-settings", "New tokens", 8)
     decode_tab.locator("#decode-run").dispatch_event("click")  # a plain click waits until the notice is gone
-    wait_for_status(decode_tab, "decode", "8 tokens in")
+    says(decode_tab, "#decode-status", "8 tokens in")
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -122,15 +114,18 @@ def test_moving_epsilon_judges_the_shown_step_again(decode_tab, session):
     assert not session.busy
 
 
-def test_side_by_side_measures_and_replays(address, open_page, session):
-    page = open_page(address, reduced_motion="reduce")
+def test_side_by_side_measures_and_replays(decode_tab, session):
+    page = decode_tab
+    page.emulate_media(reduced_motion="reduce")
     turn_to(page, "Side by side")
     write_prompt(page, "race", "a fox went home")
     page.locator("#race-settings button").first.click()
     set_number(page, "#race-settings", "New tokens", 30)
     page.click("#race-run")
-    page.wait_for_selector(".race-player", timeout=90_000)
+    page.wait_for_selector(".race-player")
     assert "Identical output, token for token." in page.locator(".race-verdict").inner_text()
     assert page.locator(".race-lane").count() == 2
+    assert any(piece in page.locator(".race-view").text_content() for piece in HOSTILE)
     assert page.locator(".race-view script, .race-view img").count() == 0
+    assert page.title() != "broken"
     wait_until(lambda: not session.busy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hostile import HOSTILE
-from places import set_tokens
+from places import says, set_tokens
 from served import wait_until
 
 pytestmark = pytest.mark.browser
@@ -38,9 +38,7 @@ def write(page, text):
 
 def replies(page, count):
     """Wait for so many finished replies; the lines with their figures."""
-    page.wait_for_function(
-        "count => document.querySelectorAll('.talk-figures').length === count", arg=count, timeout=60_000
-    )
+    page.wait_for_function("count => document.querySelectorAll('.talk-figures').length === count", arg=count)
     return page.locator(".talk-figures").all_inner_texts()
 
 
@@ -48,14 +46,8 @@ def words(page):
     return page.locator(".talk-words").all_text_contents()
 
 
-def status(page, text):
-    page.wait_for_function(
-        "text => document.querySelector('#chat-status').innerText.includes(text)", arg=text, timeout=60_000
-    )
-
-
 def wait_for_step(page):
-    status(page, "Step ")
+    says(page, "#chat-status", "Step ")
     page.wait_for_function("document.querySelector('.talk-words.is-live')?.textContent")
 
 
@@ -80,10 +72,9 @@ def test_two_messages_make_two_replies_that_are_text_and_steps_in_the_view(chat)
     page.locator("#charts button").first.click()
     page.wait_for_selector("#decode-view .mdv:not(.is-empty)")
     steps = int(second[1].split(" tokens in ")[1].split()[0])
-    page.wait_for_function(f"document.querySelector('#decode-view').innerText.includes('of {steps}:')")
-    page.wait_for_function(
-        "document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4", timeout=60_000
-    )
+    says(page, "#decode-view", f"of {steps}:")
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot .main-svg').length >= 4")
+    page.locator("#charts button").first.click()  # or they would be drawn again after each reply below
 
 
 @pytest.mark.slow
@@ -99,7 +90,7 @@ def test_the_mode_can_be_changed_without_losing_prompt_or_conversation(chat):
     page.wait_for_selector("#chat-message", state="hidden")
     page.locator("#decode-prompt textarea").fill("my own words")
     page.click("#decode-run")
-    page.wait_for_function("document.querySelector('#decode-status').innerText.includes('24 tokens in')")
+    says(page, "#decode-status", "24 tokens in")
     page.get_by_label("Chat", exact=True).click()
     page.wait_for_selector("#decode-prompt", state="hidden")
     assert words(page) == before
@@ -164,10 +155,10 @@ def test_a_message_that_cannot_be_sent_gets_a_hint_and_stays(chat):
     write(chat, "a fox")
     replies(chat, 1)
     write(chat, "  ")
-    status(chat, "The message is empty")
+    says(chat, "#chat-status", "The message is empty")
     too_much = "a " * 3000
     write(chat, too_much)
-    status(chat, "the context holds 2048")
+    says(chat, "#chat-status", "the context holds 2048")
     box = "document.querySelector('#chat-message textarea').value"
     chat.wait_for_function(f"(text) => {box} === text", arg=too_much)
     assert len(words(chat)) == 2

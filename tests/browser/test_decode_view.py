@@ -7,6 +7,7 @@ import json
 import gradio as gr
 import pytest
 from page_messages import step_messages
+from places import drawn
 from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
 
 from medusa_core.trace.packed import unpacked
@@ -82,7 +83,7 @@ def send(page, view: str, name: str, detail: dict | None) -> None:
     script = "(view, [name, detail]) => view.dispatchEvent(new CustomEvent(name, {detail}))"
     page.locator(view).evaluate(script, [name, detail])
     # The view draws in the next frame; until then it shows what was sent before.
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(page)
 
 
 def accepted_in(page, view: str = "#view") -> list[int]:

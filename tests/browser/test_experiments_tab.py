@@ -6,6 +6,7 @@ import json
 
 import gradio as gr
 import pytest
+from places import says
 
 from medusa_core.cli.main import main
 from medusa_core.experiments import experiment_names
@@ -62,7 +63,7 @@ def choose(page, label):
 def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(tab, assets):
     page = tab
     choose(page, "figure 4")
-    page.wait_for_function(DRAWN, timeout=60_000)
+    page.wait_for_function(DRAWN)
     record = read_record(assets / "measured" / "tiny" / "figure4.json")
     details = page.locator("#experiment-details")
     assert details.locator("tbody tr").count() == len(record.rows)
@@ -77,11 +78,9 @@ def test_a_stored_result_is_drawn_with_its_numbers_and_its_origin(tab, assets):
 def test_a_missing_result_names_the_command_and_hides_the_charts(tab):
     page = tab
     choose(page, "figure 4")
-    page.wait_for_function(DRAWN, timeout=60_000)
+    page.wait_for_function(DRAWN)
     choose(page, "table 3")
-    page.wait_for_function(
-        "document.querySelector('#experiment-text').innerText.includes('reproduce table3')"
-    )
+    says(page, "#experiment-text", "reproduce table3")
     page.wait_for_function(f"document.querySelectorAll('{CHARTS}').length === 0")
     assert "2.8" in page.locator("#experiment-details").inner_text()  # the paper's own figures are there
 
@@ -103,7 +102,7 @@ def test_charts_follow_the_dark_theme(address, tab, open_page):
     colours = []
     for page in (tab, open_tab(open_page, f"{address}?__theme=dark")):
         choose(page, "figure 4")
-        page.wait_for_function(DRAWN, timeout=60_000)
+        page.wait_for_function(DRAWN)
         text = page.locator("#experiment-chart-0 .xtick text").first
         colours.append(text.evaluate("e => getComputedStyle(e).fill"))
     assert colours == ["rgb(39, 39, 42)", "rgb(244, 244, 245)"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import tiny
 from page_messages import step_messages
-from test_other_drafters_in_view import SETTLED, show  # noqa: F401 - a fixture
+from places import drawn
+from test_other_drafters_in_view import show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_trace
 
 pytestmark = pytest.mark.browser
@@ -168,13 +168,13 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
     seen_in_prompt = seen_in_text = 0
     for number in range(len(trace["steps"])):
         page.evaluate("(at) => window.view.store.goto(at)", number)
-        page.evaluate(SETTLED)
+        drawn(page)
         nodes = trace["steps"][number]["nodes"]
         last = nodes[-1]
         if last["origin"]["back"] is None:
             continue
         page.evaluate("(node) => window.view.store.set({ node, pinned: true })", last["id"])
-        page.evaluate(SETTLED)
+        drawn(page)
         outlined = page.evaluate(OUTLINED)
         assert sorted(set(outlined)) == sorted({node["text"] for node in nodes[1:]})
         assert "outlined in the text" in page.locator(".mdv-area-why").inner_text()
@@ -184,7 +184,7 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
     assert seen_in_prompt
     assert seen_in_text
     page.evaluate("() => window.view.store.set({ node: 0, pinned: true })")
-    page.evaluate(SETTLED)
+    drawn(page)
     assert page.evaluate(OUTLINED) == []
 
 
@@ -194,11 +194,8 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
 TRACE = make_trace()
 
 
-def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(empty_page):
-    page = empty_page
-    page.set_content("<div id='host'></div>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
+def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(view):
+    page = view
     for number, message in enumerate([message_begin("r", TRACE), *step_messages("r", TRACE)[:3]]):
         page.evaluate("(text) => view.receive(text)", message)
         if number:

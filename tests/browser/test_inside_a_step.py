@@ -6,6 +6,7 @@ import json
 
 import pytest
 import tiny
+from places import drawn
 
 from medusa_core.config import GenerationConfig
 from medusa_core.trace.replay.view import web_script
@@ -20,7 +21,6 @@ RUNS = {
     "plain": {"method": "none"},
     "ngram": {"method": "ngram"},
 }
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def show(shared_page, traces):
         shared_page.mouse.move(0, 0)
         settle(shared_page, {})
         shared_page.evaluate("(text) => window.view.receive(text)", message_trace(name, traces[name]))
-        shared_page.evaluate(FRAME)
+        drawn(shared_page)
         shared_page.locator(".mdv").focus()
         return shared_page
 
@@ -61,13 +61,13 @@ def show(shared_page, traces):
 def settle(page, settings: dict) -> None:
     script = "(detail) => host.dispatchEvent(new CustomEvent('settings', { detail }))"
     page.evaluate(script, settings or None)
-    page.evaluate(FRAME)
+    drawn(page)
 
 
 def press(page, *keys: str) -> None:
     for key in keys:
         page.keyboard.press(key)
-    page.evaluate(FRAME)
+    drawn(page)
 
 
 def phase(page) -> tuple[str, str]:
@@ -93,7 +93,7 @@ def test_keys_and_clicks_step_through_the_phases(show):
     press(page, "Shift+ArrowLeft")
     assert phase(page) == ("0", "keep")
     page.locator(".mdv-phase[data-phase=judge]").click()
-    page.evaluate(FRAME)
+    drawn(page)
     assert phase(page) == ("0", "judge")
     press(page, "ArrowRight")
     assert phase(page) == ("1", "judge")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import turn_to
+from places import says, turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -45,7 +45,7 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     why = page.locator("#decode-view [data-role=why]")
     assert re.search("是根。它由基座模型|模型给它的概率 p = ", why.inner_text())
     page.locator("#decode-view .mdv-phase[data-phase=verify]").click()
-    page.wait_for_selector("#decode-view [data-role=phase]:has-text('前向')")
+    says(page, "#decode-view [data-role=phase]", "前向")
     # The tour has texts of its own; a click on its tab is enough for its keys.
     tab(page, "学习")
     page.wait_for_selector(".learn[lang=zh][data-card=passes]")

@@ -7,6 +7,7 @@ import re
 import gradio as gr
 import pytest
 import view_trace
+from places import says
 from tour_page import FIRST, RUNS, TAKE, tour_content
 
 from ui.components.views import LearnView
@@ -237,15 +238,11 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     page.locator(".learn-yours .learn-plain").first.click()
     name = next(iter(RUNS))
-    page.wait_for_function(
-        f"document.querySelector('.learn-source').textContent.includes('run “{name}” of Watch')"
-    )
+    says(page, ".learn-source", f"run “{name}” of Watch")
     prompt = "Once upon a time, a small fox lived in the forest. One day,"
     page.locator(".learn-prompt").fill(prompt)
     page.locator(".learn-yours .learn-primary").click()
-    page.wait_for_function(
-        "document.querySelector('.learn-source').textContent.includes('your own run')", timeout=90_000
-    )
+    says(page, ".learn-source", "your own run")
     told = page.evaluate("document.querySelector('.learn-host').learn.state.trace")
     assert told["prompt"]["text"] == prompt
     assert page.evaluate("medusaSettings['decode-view'].tree") == "default"
@@ -271,7 +268,7 @@ def asks_the_server_about_an_own_model(page):
     page.locator(".learn-yourform [name=model]").fill("3B")
     page.locator(".learn-yourform [name=device]").fill("900 GB/s, 120 TFLOP/s")
     page.locator(".learn-yourform button").click()
-    page.wait_for_selector(".learn-expected:has-text('Computed: 3B on 900 GB/s, 120 TFLOP/s writes about')")
+    says(page, ".learn-expected", "Computed: 3B on 900 GB/s, 120 TFLOP/s writes about")
     onward = page.locator(".learn-nav .learn-primary")
     assert onward.is_enabled()
     onward.click()

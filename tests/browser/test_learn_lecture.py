@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import drawn
 from tour_page import TAKE, mount_tour
 
 from ui.records.examples import recordings
@@ -127,7 +128,7 @@ def test_the_view_of_decode_keeps_tree_and_mask_side_by_side_and_grows(warm_page
     places = []
     for width, height in [(1280, 720), (1920, 1080)]:
         page.set_viewport_size({"width": width, "height": height})
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        drawn(page)
         tree, mask = (page.locator(f"#other .mdv-area-{part}").bounding_box() for part in ("tree", "mask"))
         assert tree["x"] + tree["width"] < mask["x"]
         assert mask["y"] < tree["y"]  # beside text and steps too

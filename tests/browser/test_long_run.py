@@ -6,6 +6,7 @@ import json
 
 import pytest
 from long_trace import kept, messages, numbered, repeated, windows
+from places import drawn
 from view_trace import make_trace
 
 from medusa_core.trace.replay.view import web_script
@@ -31,7 +32,6 @@ SERVER = """([texts, key]) => {
     },
   };
 }"""
-FRAME = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
 SETTLED = "document.querySelector('.mdv').dataset.details === 'here'"
 KEY = "k" * 22
 
@@ -58,7 +58,7 @@ def mounted(page, told, record, key=KEY):
     page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
     sent = [numbered(key, message) if key else message for message in told]
     page.evaluate("(texts) => texts.forEach((text) => view.receive(text))", sent)
-    page.evaluate(FRAME)
+    drawn(page)
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def page(empty_page, told, record):
 
 def goto(page, index, wait=True):
     page.evaluate("(index) => view.store.goto(index)", index)
-    page.evaluate(FRAME)
+    drawn(page)
     if wait:
         page.wait_for_function(SETTLED)
-        page.evaluate(FRAME)
+        drawn(page)
 
 
 def detailed(page):
@@ -119,7 +119,7 @@ def test_text_and_counters_come_at_once_and_the_last_request_wins(page, trace):
     assert page.locator(".mdv-node").count() > 0  # the step before stays: nothing flickers
     for key in ["ArrowRight"] * 3 + ["Home"]:  # no key is lost meanwhile
         page.locator(".mdv").press(key)
-    page.evaluate(FRAME)
+    drawn(page)
     assert page.locator(".mdv-counter b").inner_text() == "1"
     page.wait_for_function("held.length === 2")
     page.evaluate("held.reverse().forEach((answer) => answer())")
@@ -136,7 +136,7 @@ def test_a_run_that_is_gone_is_said_in_place_of_its_tree(page):
     assert page.locator(".mdv-away").inner_text() == "The server no longer has it."
     assert not page.locator(".mdv-treebox").is_visible()
     for _ in range(5):
-        page.evaluate(FRAME)
+        drawn(page)
     assert page.evaluate("asked") == [0]  # it is not asked again and again
     page.evaluate("refusal = null")
     goto(page, STEPS - 1)
@@ -170,7 +170,7 @@ def test_a_page_of_the_text_is_laid_out_and_all_of_it_is_found_and_copied(page, 
     words = text[-60:]
     page.locator(".mdv-find").fill(words)
     page.locator(".mdv-find").press("Enter")
-    page.evaluate(FRAME)
+    drawn(page)
     found = page.evaluate("view.state.index")
     before = sum(len(node["text"]) for step in trace["steps"][:found] for node in pathed(step))
     step = "".join(node["text"] for node in pathed(trace["steps"][found]))
@@ -189,7 +189,7 @@ def test_the_step_on_screen_stays_in_the_text_where_steps_have_one_token(empty_p
     for index in (700, 40, STEPS - 1, 300):
         goto(empty_page, index)
         for _ in range(4):  # scroll events come with the frames behind it
-            empty_page.evaluate(FRAME)
+            drawn(empty_page)
         assert empty_page.locator(".mdv-step.current").get_attribute("data-step") == str(index)
         inside = empty_page.locator(".mdv-step.current").evaluate(
             """(step) => {

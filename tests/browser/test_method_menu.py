@@ -1,4 +1,4 @@
-"""The controls of Watch: methods, the slider of new tokens, and what a public page leaves out."""
+"""The controls of Watch: methods, what does not count, new tokens, and what a public page leaves out."""
 
 from __future__ import annotations
 
@@ -19,13 +19,45 @@ from ui.tabs.layout import build_page
 
 pytestmark = pytest.mark.browser
 
+NOTES = """(fold) => Object.fromEntries([...document.querySelectorAll(fold + " [data-note]")].map((part) =>
+  [[...part.classList].find((name) => name.startsWith("setting-")).slice(8), part.dataset.note]))"""
+
 
 @pytest.fixture
-def page(private_address, open_page):
-    page = open_page(private_address)
-    page.wait_for_selector("#decode-settings .setting-method input")
-    unfold(page)
-    return page
+def page(warm_page):
+    """One page for all tests of the controls, which each of them sets."""
+    turn_to(warm_page, "Watch")
+    warm_page.wait_for_selector("#decode-settings .setting-method input")
+    unfold(warm_page)
+    return warm_page
+
+
+def choose(page, fold: str, setting: str, entry: str) -> None:
+    page.locator(f"{fold} .setting-{setting} input").click()
+    page.get_by_role("option", name=entry, exact=True).click()
+
+
+def wait_for_note(page, fold: str, setting: str, words: str) -> None:
+    page.wait_for_selector(f"{fold} .setting-{setting}[data-note*='{words}']")
+
+
+def test_settings_that_do_not_count_with_the_method_say_so(page):
+    fold = "#decode-settings"
+    page.locator(fold).get_by_label("typical").check()
+    choose(page, fold, "method", "N-grams of the text")
+    wait_for_note(page, fold, "tree", "counts for nothing with this method")
+    said = page.locator(f"{fold} .setting-tree .setting-note").all_inner_texts()
+    assert said == ["→ counts for nothing with this method"]  # text, which a screen reader reads
+    wait_for_note(page, fold, "heads", "count for nothing with this method")
+    choose(page, fold, "method", "Plain decoding")
+    if page.locator(f"{fold} .setting-temperature input[type=number]").input_value() == "0":
+        page.locator(f"{fold} .setting-temperature input[type=number]").fill("0.7")
+        page.locator(f"{fold} .setting-temperature input[type=number]").press("Tab")
+    wait_for_note(page, fold, "epsilon", "this method guesses nothing")
+    wait_for_note(page, fold, "delta", "this method guesses nothing")
+    choose(page, fold, "method", "Medusa heads")
+    page.wait_for_selector(f"{fold} .setting-tree:not([data-note*='nothing'])")
+    assert not any("nothing" in note for note in page.evaluate(NOTES, fold).values())
 
 
 def test_a_method_brings_its_own_defaults_and_words(page):
@@ -35,8 +67,7 @@ def test_a_method_brings_its_own_defaults_and_words(page):
         ("EAGLE-3 · no weights here", "59", "levels of drafted nodes"),
         ("N-grams of the text", "15", "tokens drafted after"),
     ):  # fmt: skip
-        page.locator("#decode-settings .setting-method input").click()
-        page.get_by_role("option", name=method, exact=True).click()
+        choose(page, "#decode-settings", "method", method)
         depth = page.locator("#decode-settings .setting-draft_depth")
         depth.get_by_text(words).wait_for()
         assert slider.locator("input[type=number]").input_value() == nodes
@@ -78,10 +109,8 @@ DRAG = """([selector, value, held]) => {
 }"""
 
 
-def test_it_goes_to_the_longest_run_in_sane_steps(open_page, private_address):
-    page = open_page(private_address)
+def test_it_goes_to_the_longest_run_in_sane_steps(page):
     box = page.locator(f"{SLIDER} input[type=number]")
-    unfold(page)
     box.wait_for()
     most = min(LONGEST_RUN, FIELDS["max_new_tokens"].metadata["high"])
     assert page.locator(f"{SLIDER} input[type=range]").get_attribute("max") == str(most)
@@ -99,8 +128,6 @@ def test_it_goes_to_the_longest_run_in_sane_steps(open_page, private_address):
 # --- The page as visitors of a Space see it: what is not there, what is offered, and how a refusal reads.
 
 
-PATIENCE = 60
-TEXT_HAS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 SPACE = {"SPACE_ID": "me/space"}
 
 
@@ -123,14 +150,6 @@ def open_to_all(serve, load, offers=()):
     options = launch_options(page, policy, Exposure(None, share=False, hosted=True))
     fixed = ("server_name", "server_port", "ssr_mode")
     return serve(page, **{name: value for name, value in options.items() if name not in fixed}), session
-
-
-def says(page, where, words):
-    page.wait_for_function(TEXT_HAS, arg=[where, words])
-
-
-def write(page, tab, text="abc"):
-    page.locator(f"#{tab}-prompt textarea").fill(text)
 
 
 def test_a_visitor_finds_no_training_and_no_field_for_a_models_name(public, open_page):

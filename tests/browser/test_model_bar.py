@@ -5,11 +5,9 @@ from __future__ import annotations
 import places
 import pytest
 from other_model import other_model
+from places import says
 
 pytestmark = pytest.mark.browser
-
-MARKUP = "/<img src=x onerror=alert(1)>"
-SAYS = "([id, words]) => document.querySelector(id)?.innerText.includes(words)"
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +50,6 @@ def come_back(address, page):
     """The page as it is opened later with what the browser has kept."""
     page.goto(address)
     return ready(page)
-
-
-def says(page, where: str, words: str) -> None:
-    page.wait_for_function(SAYS, arg=[where, words], timeout=60_000)
 
 
 def unfold(page):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import turn_to
+from places import says, turn_to
 
 from medusa_core.config import LoadConfig
 from medusa_core.evaluation import step_limits
@@ -39,7 +39,7 @@ def figures_of(
     for name in tables:
         turn_to(page, name)
         where = {"Methods": "#methods-words", "Speed": "#speed-where"}[name]
-        page.wait_for_selector(f"{where} :has-text('{source}')")
+        says(page, where, source)
         if name == "Methods" and not page.locator("#methods-table tbody tr").count():
             page.click("#methods-figures button")
             page.wait_for_selector("#methods-table tbody tr")
@@ -60,7 +60,7 @@ def figures_of(
 
 def stated(page, selector: str, source: str) -> tuple[str, str, str, str]:
     """What a sentence says: the ms of a plain step and of Medusa's, the speedup, the source's name."""
-    page.wait_for_selector(f"{selector}:has-text('{source}')")
+    says(page, selector, source)
     words = page.inner_text(selector)
     speedup, own, plain = re.search(r"is ([\d.]+) times .* ([\d.]+) ms.*?, not ([\d.]+)\. ", words).groups()
     return plain, own, speedup, named(words)
@@ -79,12 +79,12 @@ def learn_says(page, source: str) -> tuple[str, str]:
     turn_to(page, "Learn")
     page.locator(".learn-yours .learn-plain").first.click()  # the run that Watch shows
     page.locator(".learn-dots button").nth(8).click()
-    page.wait_for_selector(f".learn[data-card=speed] [data-role=source]:has-text('{source}')")
+    says(page, ".learn[data-card=speed] [data-role=source]", source)
     words = page.inner_text(".learn-card")
     answer = page.locator(".learn-card button", has_text=" times").first
     if answer.is_enabled():  # it stays answered
         answer.click()
-    page.wait_for_selector(".learn-card:has-text('÷')")
+    says(page, ".learn-card", "÷")
     division = re.search(r"[\d.]+ ÷ [\d.]+ = (\d+\.\d+)", page.inner_text(".learn-card"))
     return re.search(r"([\d.]+) ms with one token", words)[1], division[1]
 
@@ -101,7 +101,7 @@ def watch_says(page) -> str:
 def measure(page) -> None:
     turn_to(page, "Speed")
     page.click("#speed-run")
-    page.wait_for_selector("#speed-status :has-text('Measured.')")
+    says(page, "#speed-status", "Measured.")
     page.wait_for_selector("#figures-bar", state="visible")
 
 
@@ -123,7 +123,7 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     # Speed has measured neither all drafters nor trees of several sizes, of which these two tell.
     assert learn_says(page, RECORDED) == learned
     turn_to(page, "Trees")
-    page.wait_for_selector(f"#trees-source :has-text('{RECORDED}')")
+    says(page, "#trees-source", RECORDED)
 
     # The app was started again. A page that is left while it asks for something says so in its console.
     address = serve_session(Session(LoadConfig(dtype="float32", device="cpu")))

@@ -46,8 +46,13 @@ def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     assert "A tree makes a pass 6.00 times as long here" in slower["said"]
 
 
-def test_a_first_visit_begins_with_it_and_any_key_ends_it(shipped_address, open_page):
-    page = open_page(shipped_address, alone=True, newcomer=True)
+def test_a_first_visit_begins_with_it_where_motion_is_wanted_and_any_key_ends_it(shipped_address, open_page):
+    page = open_page(shipped_address, alone=True, newcomer=True, reduced_motion="reduce")
+    page.wait_for_selector("#decode-view .mdv-node")
+    assert page.locator(OPEN).count() == 0
+    shows_its_end_when_asked(page)
+    page.emulate_media(reduced_motion="no-preference")
+    page.reload()
     page.wait_for_selector(OPEN)
     page.wait_for_function("document.querySelector('.mdv-opening').dataset.time > 0.5")
     assert page.locator(f"{OPEN} .mdv-filmcount").count() == 4  # names and counters
@@ -60,10 +65,7 @@ def test_a_first_visit_begins_with_it_and_any_key_ends_it(shipped_address, open_
     page.wait_for_selector(OPEN, state="detached")
 
 
-def test_who_wants_no_motion_sees_its_end_when_asked_and_can_save_it(shipped_address, open_page):
-    page = open_page(shipped_address, alone=True, newcomer=True, reduced_motion="reduce")
-    page.wait_for_selector("#decode-view .mdv-node")
-    assert page.locator(OPEN).count() == 0
+def shows_its_end_when_asked(page):
     page.click("[data-act=opening]")
     words = " ".join(page.locator(f"{OPEN} .mdv-filmcount").all_text_contents())
     lengths = [len(step["emitted"]) for step in recordings()[0].trace["steps"]]

@@ -6,15 +6,13 @@ import copy
 import re
 
 import pytest
+from places import drawn
 from view_trace import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
-
-SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 def rgb(colour: str) -> str:
@@ -22,23 +20,16 @@ def rgb(colour: str) -> str:
 
 
 @pytest.fixture
-def show(chromium):
+def show(view):
     """Call it with a trace: a page with a view of it and nothing else."""
-    pages = []
 
-    def open_view(trace, theme=""):
-        page = chromium.new_page(viewport={"width": 1440, "height": 900})
-        pages.append(page)
-        page.set_content(f"<body class='{theme}'><div id='host'></div></body>")
-        page.add_script_tag(content=web_script())
-        page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-        page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-        page.evaluate(SETTLED)
-        return page
+    def show_trace(trace, theme=""):
+        view.evaluate("(theme) => { document.body.className = theme; }", theme)
+        view.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
+        drawn(view)
+        return view
 
-    yield open_view
-    for page in pages:
-        page.close()
+    return show_trace
 
 
 def trace_of(method: str, label: str = "×12"):
@@ -106,7 +97,7 @@ def dense(trace):
 def test_no_number_is_a_negative_zero(show):
     page = show(trace_of("ngram"))
     page.locator(".mdv-node:not(.is-root)").first.hover()
-    page.evaluate(SETTLED)
+    drawn(page)
     words = page.locator(".mdv-area-why").inner_text()
     assert "0.00 nats" in words
     assert not re.search(r"-0\.0+(?![0-9])", words)
@@ -141,7 +132,7 @@ def test_heads_that_read_the_path_show_the_guesses_after_one_path(show):
         node["origin"] |= {"by": "hydra"}
     page = show(trace)
     page.evaluate("() => document.querySelector('.mdv-phase[data-phase=propose]').click()")
-    page.evaluate(SETTLED)
+    drawn(page)
     shown = page.evaluate(
         "() => [...document.querySelectorAll('.mdv-headspic .mdv-head')].map((head) => "
         "[...head.querySelectorAll('.mdv-guess')].map((guess) => Number(guess.dataset.node)))"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import tiny
+from places import drawn
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine.summary import distinct_n
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
-SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 CONFIG = GenerationConfig.of(max_new_tokens=24, tree="cartesian-4x2x2", penalty=1.4, penalty_window=7)
 
 
@@ -20,7 +20,7 @@ def record(engine, config):
 
 def show(page, trace):
     page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-    page.evaluate(SETTLED)
+    drawn(page)
 
 
 def words_at(page, step, node):
@@ -28,7 +28,7 @@ def words_at(page, step, node):
     page.evaluate(
         "([step, node]) => { view.store.goto(step); view.store.set({ node, pinned: true }); }", [step, node]
     )
-    page.evaluate(SETTLED)
+    drawn(page)
     return page.locator("[data-role=processed]").all_inner_texts()
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import places
 import pytest
+from places import says
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]  # each tab has a phone's width in its own tests
 
 PHONE = {"width": 390, "height": 844}
-SAYS = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 EXPERIMENT = """words => ['#experiment-text', '#experiment-details'].some(
     where => document.querySelector(where)?.innerText.includes(words))"""
 NODES = "document.querySelectorAll('#trees-drawing [data-node]').length"
-
-
-def says(page, where: str, words: str) -> None:
-    page.wait_for_function(SAYS, arg=[where, words], timeout=90_000)
 
 
 def fits(page) -> bool:
@@ -24,7 +20,7 @@ def fits(page) -> bool:
 
 def turn_to(page, tab: str, sign: str) -> None:
     places.turn_to(page, tab)
-    page.wait_for_selector(sign, timeout=60_000)
+    page.wait_for_selector(sign)
 
 
 def set_number(page, field: str, value: int) -> None:
@@ -47,7 +43,7 @@ def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme)
         page.locator(f"#experiment-choice input[value={name}]").check()
         page.wait_for_function(EXPERIMENT, arg=f"reproduce {name}")
         assert fits(page)
-    page.wait_for_selector("#experiment-charts .js-plotly-plot .main-svg", timeout=60_000)
+    page.wait_for_selector("#experiment-charts .js-plotly-plot .main-svg")
     assert fits(page)
     turn_to(page, "Hardware", "#hardware-roofline .main-svg")
     assert fits(page)
@@ -71,12 +67,12 @@ def test_a_phone_shows_what_runs_and_long_words_without_sideways_scrolling(priva
     set_number(page, "#decode-settings input[type=number][aria-label*='New tokens']", 24)
     page.locator("#chat-message textarea").fill("a fox went home " + "x" * 80)
     page.locator("#chat-message textarea").press("Enter")
-    page.wait_for_selector(".talk-figures", timeout=60_000)
+    page.wait_for_selector(".talk-figures")
     assert fits(page)
     turn_to(page, "Side by side", "#race-run")
     page.locator("#race-settings button").first.click()
     set_number(page, "#race-settings input[type=number][aria-label*='New tokens']", 24)
     page.locator("#race-prompt textarea").fill("a fox " + "x" * 80)
     page.click("#race-run")
-    page.wait_for_selector(".race-player", timeout=90_000)
+    page.wait_for_selector(".race-player")
     assert fits(page)

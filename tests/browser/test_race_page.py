@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from places import turn_to
+from places import says, turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -95,7 +95,7 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
     page.wait_for_selector("#race-second .setting-second-tree:not([data-note*='nothing'])")
     page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
     compare(page, PROMPT)
-    page.wait_for_selector("#race-status p:has-text(\"Temperature of the second lane is 'warm'\")")
+    says(page, "#race-status", "Temperature of the second lane is 'warm'")
     page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("")
     choose(page, "method", "N-grams of the text")
     compare(page, PROMPT)

@@ -1,16 +1,15 @@
-"""The side-by-side replay in a browser: its figures, verdicts, words and keys, and text that stays text."""
+"""The side-by-side replay without gradio: its figures, verdicts, words and keys; text that stays text."""
 
 from __future__ import annotations
 
-import gradio as gr
 import pytest
+from places import says
 from trace_factory import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
 from medusa_core.trace.replay.view import WEB, methods_script
-from ui.components.views import RACE_SCRIPTS, RaceView, race_css
+from ui.components.views import RACE_SCRIPTS, race_css
 from ui.records.messages import lane, race_message, status_message
-from ui.tabs.layout import page_css
 
 pytestmark = pytest.mark.browser
 
@@ -31,40 +30,42 @@ def runs_of(trace):
 
 def message(words=None, *, step_ms=11.0, **changes):
     ours, plain = make_trace(words, step_ms=step_ms), make_trace(words, heads=0, step_ms=9.0)
-    lanes = [lane("Medusa", ours, runs_of(ours)), lane("Plain decoding", plain, runs_of(plain))]
-    return race_message(lanes, verdict(**changes), baseline=len(lanes) - 1)
+    both = [lane("Medusa", ours, runs_of(ours)), lane("Plain decoding", plain, runs_of(plain))]
+    return race_message(both, verdict(**changes), baseline=1)
 
 
-@pytest.fixture(scope="module")
-def address(serve):
-    messages = {
-        "slow": message(
-            step_ms=40.0,
-            equal=False,
-            index=36,
-            first=" cat",
-            second=" dog",
-            logit_gap=0.03,
-            note="In bfloat16.",
-        ),
-        "hostile": message(HOSTILE * 6, equal=False, index=1, first=HOSTILE[0], second=HOSTILE[1]),
-        "sampled": message(comparable=False, note="Drawn at random."),
-        "status": status_message("Timing <b>plain</b> decoding"),
-    }
-    with gr.Blocks(analytics_enabled=False) as demo:
-        view = RaceView(message(), elem_id="race")
-        for name, text in messages.items():
-            gr.Button(name, elem_id=name).click(lambda text=text: text, None, view)
-    return serve(demo, css=page_css())
+# The player as gradio mounts it; `tell` sets a new value, as the server's next message does.
+MOUNT = """([script, value]) => {
+  const props = { value };
+  const watch = (name, changed) => {
+    window.tell = (next) => { props.value = next; changed(); };
+  };
+  new Function("element", "props", "watch", script)(document.getElementById("part"), props, watch);
+}"""
+
+
+@pytest.fixture
+def show(empty_page):
+    """Call it with a message: a page with the replay of it, finished unless motion is wanted."""
+    script = "\n".join([methods_script(), *((WEB / name).read_text("utf-8") for name in RACE_SCRIPTS)])
+
+    def open_replay(value, reduced_motion="reduce"):
+        empty_page.emulate_media(reduced_motion=reduced_motion)
+        empty_page.set_content(
+            f"<style>{race_css()}</style><div id='part'><div class='race-host'></div></div>"
+        )
+        empty_page.evaluate(MOUNT, [script, value])
+        return empty_page
+
+    return open_replay
 
 
 def text_of(page, selector: str) -> str:
     return page.locator(selector).inner_text()
 
 
-def test_replay_plays_to_the_end_and_says_who_was_faster(address, open_page):
-    page = open_page(address)
-    page.wait_for_selector(".race-player")
+def test_replay_plays_to_the_end_and_says_who_was_faster(show):
+    page = show(message(), "no-preference")
     page.locator(".race-speed").select_option("4")
     page.wait_for_function(FINISHED)
     assert "Faster here: one tree step costs 1.2" in text_of(page, ".race-result")
@@ -82,8 +83,8 @@ def test_replay_plays_to_the_end_and_says_who_was_faster(address, open_page):
     assert page.locator(".race-lane").nth(1).locator(".race-token.draft").count() == 0
 
 
-def test_keys_move_from_step_to_step(address, open_page):
-    page = open_page(address, reduced_motion="reduce")
+def test_keys_move_from_step_to_step(show):
+    page = show(message())
     page.wait_for_function(FINISHED)  # reduced motion shows the end at once
     page.locator(".race-view").focus()
     shown = page.locator(".race-lane").first.locator("dd").nth(1)
@@ -103,10 +104,10 @@ def test_keys_move_from_step_to_step(address, open_page):
     page.wait_for_function(FINISHED)
 
 
-def test_slower_and_different_are_said_plainly(address, open_page):
-    page = open_page(address)
-    page.wait_for_selector(".race-player")
-    page.click("#slow")
+def test_slower_and_different_are_said_plainly(show):
+    page = show(message(), "no-preference")
+    differing = {"equal": False, "index": 36, "first": " cat", "second": " dog", "logit_gap": 0.03}
+    page.evaluate("tell", message(step_ms=40.0, note="In bfloat16.", **differing))
     page.wait_for_selector(".race-result.bad")
     assert "Slower here: one tree step costs 4" in text_of(page, ".race-result")
     line = text_of(page, ".race-verdict")
@@ -115,58 +116,34 @@ def test_slower_and_different_are_said_plainly(address, open_page):
     assert page.locator(".race-token.differs").count() == 2
 
 
-def test_sampled_runs_are_not_called_different(address, open_page):
-    page = open_page(address)
-    page.wait_for_selector(".race-player")
-    page.click("#sampled")
+def test_sampled_runs_are_not_called_different(show):
+    page = show(message(), "no-preference")
+    page.evaluate("tell", message(comparable=False, note="Drawn at random."))
     page.wait_for_selector(".race-verdict.even")
     assert "Not compared token for token. Drawn at random." in text_of(page, ".race-verdict")
     assert page.locator(".race-token.differs").count() == 0
 
 
-def test_text_of_a_model_stays_text(address, open_page):
-    page = open_page(address, reduced_motion="reduce")
-    page.wait_for_selector(".race-player")
-    page.click("#hostile")
-    page.wait_for_function("document.querySelector('.race-verdict').innerText.includes('{') ")
+def test_text_of_a_model_stays_text(show):
+    page = show(message())
+    page.evaluate("tell", message(HOSTILE * 6, equal=False, index=1, first=HOSTILE[0], second=HOSTILE[1]))
+    says(page, ".race-verdict", "{")
     everything = page.locator(".race-lane").first.locator(".race-text").text_content()
     for piece in HOSTILE:
         assert piece in everything
     assert HOSTILE[0] in page.locator(".race-verdict").text_content()
-    assert page.locator("#race script, #race img").count() == 0
+    assert page.locator("#part script, #part img").count() == 0
     assert page.title() != "broken"
-    page.click("#status")
-    page.wait_for_function("document.querySelector('.race-status').textContent.includes('<b>')")
+    page.evaluate("tell", status_message("Timing <b>plain</b> decoding"))
+    says(page, ".race-status", "<b>")
 
 
-# --- The replay without gradio: the comparison in words, colours and marks of other drafters.
-
-
-@pytest.fixture
-def show(chromium):
-    """Call it with two lanes: a page with the finished replay of them."""
-    pages = []
-
-    def open_replay(*lanes):
-        page = chromium.new_page(reduced_motion="reduce")
-        pages.append(page)
-        page.set_content(f"<style>{race_css()}</style><div id='part'><div class='race-host'></div></div>")
-        script = "\n".join([methods_script(), *((WEB / name).read_text("utf-8") for name in RACE_SCRIPTS)])
-        page.evaluate(
-            "([script, value]) => new Function('element', 'props', 'watch', script)"
-            "(document.getElementById('part'), { value }, () => {})",
-            [script, race_message(list(lanes), None, baseline=len(lanes) - 1)],
-        )
-        return page
-
-    yield open_replay
-    for page in pages:
-        page.close()
+# --- The comparison in words, and colours and marks of other drafters.
 
 
 def lanes(ours, plain, words=None, step_ms=11.0):
     first, second = make_trace(words, step_ms=step_ms), make_trace(words, heads=0, step_ms=9.0)
-    return lane("Medusa", first, ours), lane("Plain decoding", second, plain)
+    return [lane("Medusa", first, ours), lane("Plain decoding", second, plain)]
 
 
 @pytest.mark.sample(1)
@@ -177,7 +154,7 @@ def lanes(ours, plain, words=None, step_ms=11.0):
      ([81.0], [81.0], "Faster here", "good")],
 )  # fmt: skip
 def test_lanes_of_which_each_is_faster_in_some_runs_are_about_as_fast(show, ours, plain, words, tone):
-    result = show(*lanes(ours, plain)).locator(".race-result")
+    result = show(race_message(lanes(ours, plain), None, baseline=1)).locator(".race-result")
     assert words in result.inner_text()
     assert tone in result.get_attribute("class")
 
@@ -188,7 +165,7 @@ def test_an_n_gram_s_guess_has_its_mark_and_colour_and_stays_before_a_line_break
     for step in ours["trace"]["steps"]:
         for node in step["nodes"][1:]:
             node["mark"] = "n"
-    page = show(ours, plain)
+    page = show(race_message([ours, plain], None, baseline=1))
     border = "(mark) => getComputedStyle(mark).borderBottomColor"
     colour = drafter_palette("ngram").accepted
     wanted = "rgb({}, {}, {})".format(*(int(colour[i : i + 2], 16) for i in (1, 3, 5)))

@@ -7,9 +7,9 @@ import re
 import pytest
 import small_model
 import tiny
+from places import says
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
@@ -46,17 +46,11 @@ def kind(request):
 
 
 @pytest.fixture
-def page(chromium, traces, kind):
-    trace = traces[kind]
-    page = chromium.new_page(viewport={"width": 1440, "height": 900})
-    page.set_content("<body><div id='host'></div></body>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-    page.evaluate("(trace) => { document.mdvTrace = trace; }", trace)
-    page.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
-    yield page
-    page.close()
+def page(view, traces, kind):
+    view.evaluate("(text) => window.view.receive(text)", message_trace("run", traces[kind]))
+    view.evaluate("(trace) => { document.mdvTrace = trace; }", traces[kind])
+    view.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
+    return view
 
 
 def number(shown):
@@ -133,10 +127,7 @@ def test_two_numbers_are_printed_with_the_fewest_digits_that_compare(page):
 def test_the_view_tells_what_was_compared_and_whose_guess_it_was(page):
     page.locator(".mdv-node[data-node='1']").click()
     # The view is drawn again in a later frame.
-    page.wait_for_function(
-        "(words) => document.getElementById('host').innerText.includes(words)",
-        arg="Guess 1 of Draft model",
-    )
+    says(page, "#host", "Guess 1 of Draft model")
     said = page.locator("#host").inner_text()
     assert "p/q" in said
     assert "the draft model’s 1st token, its draw 1" in said

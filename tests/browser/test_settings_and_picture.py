@@ -6,7 +6,7 @@ import json
 
 import pytest
 import tiny
-from places import unfold
+from places import says, unfold
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from ui.runs.session import Session
@@ -103,7 +103,7 @@ def test_a_recording_brings_its_settings_and_others_are_marked(page):
     holds(page, prompt="cabbage", temperature=0, seed=0)
     noted(page, {"epsilon": "nothing", "delta": "nothing"})
     page.click("#decode-run")
-    page.wait_for_function("document.querySelector('#decode-status').innerText.includes('12 tokens in')")
+    says(page, "#decode-status", "12 tokens in")
     noted(page, {"epsilon": "nothing", "delta": "nothing"})
     assert page.get_by_label("Recorded runs").input_value() == ""  # none of them is shown
 
@@ -129,4 +129,5 @@ def test_a_prompt_that_is_too_long_ends_the_view_and_is_never_cut(page):
     assert len(box.input_value()) == 8412
     assert page.locator("#decode-prompt").get_attribute("data-too-long").startswith("8,412 characters: ")
     page.click("#decode-run")
-    page.wait_for_function("document.querySelector('#decode-status').innerText.includes('8412 characters')")
+    # What the view says of the run before hides it (assets/stage.css).
+    page.wait_for_function("document.querySelector('#decode-status').textContent.includes('8412 characters')")

@@ -12,6 +12,7 @@ import xml.etree.ElementTree as ET
 from urllib.parse import parse_qsl
 
 import pytest
+from places import says
 from view_trace import HOSTILE, TREE, make_trace
 
 from medusa_core.cli.main import build_parser
@@ -160,7 +161,7 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     link = page.locator(".mdv-copied").input_value()
     assert "recorded=" in link
     assert len(link) < 120
-    page.wait_for_selector(".mdv-sharesaid:has-text('does not carry what you tried out')")
+    says(page, ".mdv-sharesaid", "does not carry what you tried out")
 
     def open_file(text: bytes, words: str) -> None:
         with page.expect_file_chooser() as chooser:

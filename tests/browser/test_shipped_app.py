@@ -7,13 +7,11 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from places import turn_to, unfold
+from places import says, turn_to, unfold
 
 from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
-
-STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +32,7 @@ def show(page, recording) -> None:
     page.get_by_role("option", name=recording.name, exact=True).click()
     steps = recording.trace["steps"]
     # Trees of two recordings may be of one size, their numbers of steps are not.
-    page.wait_for_function(f"document.querySelector('.mdv').innerText.includes('of {len(steps)}:')")
+    says(page, ".mdv", f"of {len(steps)}:")
     page.wait_for_selector(
         f".mdv-maskpic[aria-label^='{len(steps[0]['nodes'])} row']"
     )  # a large tree is folded
@@ -87,16 +85,16 @@ def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
         assert slider.locator("input[type=number]").input_value() == str(value), name
 
 
-def test_train_and_measured_here_open_on_records(shipped_address, open_page):
-    page = open_page(shipped_address)
+def test_train_and_measured_here_open_on_records(warm_page):
+    page = warm_page
     turn_to(page, "Train")
-    page.wait_for_selector("#train-recorded :has-text('Recorded, not measured here: embedded')")
+    says(page, "#train-recorded", "Recorded, not measured here: embedded")
     for plot in ("loss", "top1", "top5"):
         page.wait_for_selector(f"#train-{plot} .scatterlayer .trace")
     assert "fresh heads" in page.locator("#train-gain").inner_text()
     turn_to(page, "Hardware")
     page.get_by_role("tab", name="Measured here").click()
-    page.wait_for_selector("#live-recorded :has-text('Recorded, not measured here: embedded')")
+    says(page, "#live-recorded", "Recorded, not measured here: embedded")
     for plot in ("passes", "held", "kinds"):
         page.wait_for_selector(f"#live-{plot} .barlayer .trace")
     page.wait_for_selector("#live-growth .scatterlayer .trace")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from greedy_texts import EMBEDDED
-from places import turn_to
+from places import says, turn_to
 
 from medusa_core.drafters import title_of
 from medusa_core.evaluation import step_limits
@@ -16,11 +16,26 @@ from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
 
-PHONE = {"width": 390, "height": 844}
+DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 BARS = "#speed-bars .js-plotly-plot .barlayer .bars"
 LIMIT = "#speed-bars .js-plotly-plot .scatterlayer .js-line"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 MACHINE = Machine("a machine", 1, ((2**30, 1e11),), (("bfloat16", 1e12), ("float32", 1e12)), 1e9, 0.0)
+
+
+@pytest.fixture(scope="module")
+def address(shipped_address):
+    return shipped_address
+
+
+@pytest.fixture
+def page(warm_page):
+    """One page for all tests, of a desktop's size and with the stored figures."""
+    warm_page.set_viewport_size(DESKTOP)
+    if warm_page.locator("#figures-back").is_visible():
+        warm_page.click("#figures-back")
+        warm_page.wait_for_selector("#figures-bar", state="hidden")
+    return warm_page
 
 
 def press(page, part: str) -> None:
@@ -34,16 +49,11 @@ def choose(page, name: str, value: str) -> None:
     page.wait_for_selector(f"#speed-{name} input[value={value}][aria-checked=true]")
 
 
-def says(page, where: str, words: str) -> None:
-    page.wait_for_selector(f"{where} :has-text('{words}')")
-
-
-def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_address, open_page, monkeypatch):
+def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(page, monkeypatch):
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
     monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
     monkeypatch.setitem(tab.EFFORTS, "exact", Effort(2, 32, 999, 1e9))
-    page = open_page(shipped_address)
     turn_to(page, "Speed")
     says(page, "#speed-where", "Recorded, not measured here")
     page.wait_for_selector(BARS)
@@ -77,14 +87,9 @@ def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(shipped_addres
 # --- The Hardware tab in a browser: charts follow the sliders, bad settings are said, a measurement streams.
 
 
-SAYS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
-
-
-@pytest.fixture(scope="module")
-def page(shipped_address, open_warm_page):
-    page = open_warm_page(shipped_address)
+@pytest.fixture
+def hardware(page):
     turn_to(page, "Hardware")
-    page.wait_for_selector("#hardware-roofline .main-svg")
     return page
 
 
@@ -94,42 +99,43 @@ def set_number(page, where: str, value: int) -> None:
     field.press("Tab")
 
 
-def hardware_says(page, where: str, words: str) -> None:
-    page.wait_for_function(SAYS, arg=[where, words])
-
-
-def test_the_roofline_follows_the_sliders(page):
-    hardware_says(page, "#hardware-words", "7.11 ms")
+def test_the_roofline_follows_the_sliders(hardware):
+    page = hardware
+    page.wait_for_selector("#hardware-roofline .main-svg")
+    says(page, "#hardware-words", "7.11 ms")
     assert page.locator("#hardware-table table").first.locator("tbody tr").count() == 10
     set_number(page, "#hardware-batch", 64)
-    hardware_says(page, "#hardware-table", "arithmetic")
+    says(page, "#hardware-table", "arithmetic")
 
 
-def test_the_gain_ends_above_batch_32(page):
+def test_the_gain_ends_above_batch_32(hardware):
+    page = hardware
     page.get_by_role("tab", name="Gain").click()
     page.wait_for_selector("#gain-1 .main-svg")
-    hardware_says(page, "#gain-words", "Best where")
+    says(page, "#gain-words", "Best where")
     set_number(page, "#gain-batch", 64)
-    hardware_says(page, "#gain-words", "No number of candidates is faster")
+    says(page, "#gain-words", "No number of candidates is faster")
 
 
 @pytest.mark.slow
-def test_heads_that_cannot_be_shared_get_a_sentence(page):
+def test_heads_that_cannot_be_shared_get_a_sentence(hardware):
+    page = hardware
     page.get_by_role("tab", name="Memory wall").click()
     page.wait_for_selector("#memory-sharing .main-svg")
     set_number(page, "#memory-kv-heads", 8)
-    hardware_says(page, "#memory-words", "GQA: 131 kB a token")
+    says(page, "#memory-words", "GQA: 131 kB a token")
     set_number(page, "#memory-kv-heads", 5)
-    hardware_says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
+    says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
 
 
-def test_a_text_is_timed_with_and_without_a_cache(page):
+def test_a_text_is_timed_with_and_without_a_cache(hardware):
+    page = hardware
     page.get_by_role("tab", name="Measured here").click()
     page.wait_for_selector("#live-growth .main-svg")
     page.locator("#live-what input[value=cache]").check()
     set_number(page, "#live-tokens", 16)
     page.locator("#live-run").click()
-    hardware_says(page, "#live-status", "Both chose the same token 16 of 16 times.")
+    says(page, "#live-status", "Both chose the same token 16 of 16 times.")
     page.wait_for_selector("#live-growth .scatterlayer .trace")
 
 
@@ -142,38 +148,12 @@ TITLE = "#methods-plot .gtitle"
 
 
 def unfold_figures(page) -> None:
-    page.click("#methods-figures button")
+    if not page.locator("#methods-table").is_visible():
+        page.click("#methods-figures button")
     page.wait_for_selector("#methods-table tbody tr")
 
 
-def test_one_press_measures_all_methods_and_a_phone_shows_them(shipped_address, open_page):
-    page = open_page(shipped_address)
-    turn_to(page, "Methods")
-    page.wait_for_selector("#methods-plot .js-plotly-plot")
-    for name, value in (("tokens", "16"), ("rounds", "1")):
-        field = page.locator(f"#methods-{name} input[type=number]")
-        field.fill(value)
-        field.press("Tab")
-    page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
-    page.click("#methods-run")
-    page.wait_for_selector("#methods-status :has-text('Measured.')")
-    page.wait_for_selector("#methods-words :has-text('Measured on this machine, today at')")
-    unfold_figures(page)
-    rows = page.locator("#methods-table tbody th").all_inner_texts()
-    titles = {title_of(name) for name in EMBEDDED}
-    assert set(rows) == titles
-    page.wait_for_selector(NAMES)
-    written = page.locator(NAMES).all_text_contents()
-    assert {text for text in written if not text.isdigit()} == titles  # numbers: the lines of equal speed
-    page.locator("#methods-copies input").check()
-    page.wait_for_selector("#methods-table th:has-text('Medusa heads + lookup')")
-    assert page.locator("#methods-table tbody tr").count() == len(titles)
-    page.set_viewport_size(PHONE)
-    assert page.evaluate(WIDER) <= 0
-
-
-def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(shipped_address, open_page):
-    page = open_page(shipped_address)
+def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(page):
     turn_to(page, "Methods")
     page.wait_for_selector("#methods-plot .js-plotly-plot .xtitle:has-text('milliseconds per step')")
     unfold_figures(page)
@@ -183,7 +163,7 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(sh
     assert not page.locator("#methods-model").is_visible()
 
     page.locator("#methods-times input[value=computed]").check()
-    page.wait_for_selector(f"{WORDS}:has-text('Computed by formulas, not measured: llama-7b')")
+    says(page, WORDS, "Computed by formulas, not measured: llama-7b")
     page.wait_for_selector(f"{TITLE}:has-text('Computed by formulas, not measured')")
     page.wait_for_selector("#methods-plot .xtitle:has-text('computed milliseconds')")
     page.wait_for_selector("#methods-table th:has-text('computed ms a step')")
@@ -205,7 +185,7 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(sh
 
     page.locator("#methods-device input").click()
     page.get_by_role("option", name="H200").click()
-    page.wait_for_selector(f"{WORDS}:has-text('on H200')")
+    says(page, WORDS, "on H200")
     page.set_viewport_size(PHONE)
     assert page.evaluate(WIDER) <= 0
 
@@ -215,3 +195,28 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(sh
     page.wait_for_selector("#methods-model", state="hidden")
     assert page.locator("#methods-table tbody tr").all_inner_texts() == measured
     assert page.locator(WORDS).inner_text() == recorded
+
+
+def test_one_press_measures_all_methods_and_a_phone_shows_them(page):
+    turn_to(page, "Methods")
+    page.wait_for_selector("#methods-plot .js-plotly-plot")
+    for name, value in (("tokens", "16"), ("rounds", "1")):
+        field = page.locator(f"#methods-{name} input[type=number]")
+        field.fill(value)
+        field.press("Tab")
+    page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
+    page.click("#methods-run")
+    says(page, "#methods-status", "Measured.")
+    says(page, "#methods-words", "Measured on this machine, today at")
+    unfold_figures(page)
+    rows = page.locator("#methods-table tbody th").all_inner_texts()
+    titles = {title_of(name) for name in EMBEDDED}
+    assert set(rows) == titles
+    page.wait_for_selector(NAMES)
+    written = page.locator(NAMES).all_text_contents()
+    assert {text for text in written if not text.isdigit()} == titles  # numbers: the lines of equal speed
+    page.locator("#methods-copies input").check()
+    page.wait_for_selector("#methods-table th:has-text('Medusa heads + lookup')")
+    assert page.locator("#methods-table tbody tr").count() == len(titles)
+    page.set_viewport_size(PHONE)
+    assert page.evaluate(WIDER) <= 0

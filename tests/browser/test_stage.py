@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
 import pytest
+from places import says
 from view_trace import judge
 
 from ui.records.examples import recordings
@@ -60,8 +62,24 @@ def opened(open_page: Any, address: str, size: tuple[int, int], language: str = 
     page.wait_for_selector("#decode-view .mdv-node")
     page.select_option(".language-menu", language)
     page.wait_for_selector(f"html[lang^={language}]")
-    page.wait_for_function("document.querySelector('#model-line').innerText.includes('5')")
+    says(page, "#model-line", "5")
     return page
+
+
+@pytest.fixture(scope="module")
+def shared(shipped_address, open_warm_page):
+    """Call it with a size: the one page of that size, in front and with no phase chosen."""
+    open_once = functools.cache(lambda size: opened(open_warm_page, shipped_address, size))
+
+    def back_at_the_step(size):
+        page = open_once(size)
+        page.bring_to_front()
+        page.locator("#decode-more input").uncheck()
+        page.evaluate("document.activeElement.blur()")  # a field with the focus would take the keys
+        page.keyboard.press("Escape")
+        return page
+
+    return back_at_the_step
 
 
 @pytest.mark.sample
@@ -78,8 +96,8 @@ def test_a_step_is_seen_whole_without_scrolling(shipped_address, open_page, lang
     page.wait_for_function(f"() => ({CUT})({[*PARTS, 'cache']}).length === 0")
 
 
-def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shipped_address, open_page):
-    page = opened(open_page, shipped_address, SMALL)
+def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shared):
+    page = shared(SMALL)
     # A slider with its number is one control, and so are the row of phases and the two modes.
     assert page.evaluate(CONTROLS) <= 25
     for folded in ("#recorded", ".when-complete .examples", "#decode-settings .setting-seed"):
@@ -89,8 +107,8 @@ def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shipped_addre
         assert page.locator(folded).is_visible()
 
 
-def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shipped_address, open_page):
-    page = opened(open_page, shipped_address, PHONE)
+def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
+    page = shared(PHONE)
     tree, mask = page.locator("[data-part=tree]"), page.locator("[data-part=mask]")
     page.wait_for_function(f"() => !({CUT})([]).includes('[data-part=tree] [data-node]')")
     assert page.locator("[data-part=tree] [data-node]").count() == 16
@@ -125,8 +143,8 @@ def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shipped_ad
     )
 
 
-def test_a_phone_says_what_is_wrong_above_the_prompt(shipped_address, open_page):
-    page = opened(open_page, shipped_address, PHONE)
+def test_a_phone_says_what_is_wrong_above_the_prompt(shared):
+    page = shared(PHONE)
     page.locator("#decode-prompt textarea").fill("x " * 80_000)
     page.click("#decode-run")
     page.wait_for_selector("#decode-status >> text=shorten it")
@@ -148,8 +166,8 @@ def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shipped_addres
     page.wait_for_selector("#decode-view .mdv:not(.is-lecture)")
 
 
-def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shipped_address, open_page):
-    page = opened(open_page, shipped_address, SMALL)
+def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shared):
+    page = shared(SMALL)
     page.keyboard.press(".")
     page.wait_for_selector("#decode-view .mdv[data-phase=propose]")
     heads = page.locator(".mdv-head")
@@ -165,13 +183,11 @@ def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shipped_address,
     assert cut < names.count() / 3  # a long word
 
 
-def test_the_first_run_is_a_greedy_story_and_the_first_for_the_bar_turns_at_a_touch(
-    shipped_address, open_page
-):
+def test_the_first_run_is_a_greedy_story_and_the_first_for_the_bar_turns_at_a_touch(shared):
     first, typical = recordings()[0], next(one for one in recordings() if one.rule == "typical")
     assert first.trace["config"]["temperature"] == 0
     assert re.fullmatch(r" ?\w+", first.trace["steps"][0]["nodes"][0]["text"])
-    page = opened(open_page, shipped_address, SMALL)
+    page = shared(SMALL)  # this is the last test with it, since it shows another run
     page.locator("#decode-more input").check()
     page.locator("#recorded input").click()
     page.get_by_role("option", name=typical.name).click()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from places import set_tokens, turn_to
+from places import says, set_tokens, turn_to
 
 from ui.serving.update_stream import MOST_UNDRAWN, Acks
 
 pytestmark = pytest.mark.browser
 
-PATIENCE = 90_000
-SAYS = "([where, words]) => document.querySelector(where).innerText.includes(words)"
 # A page that takes a quarter of a second for each picture, as on a busy machine.
 SLOW_DRAWING = """() => {
   const until = (time) => { while (performance.now() < time); };
@@ -38,8 +36,8 @@ def under_way(monkeypatch):
 @pytest.fixture
 def page(private_address, open_page):
     page = open_page(private_address)
-    page.wait_for_selector("#decode-view .mdv", timeout=PATIENCE)
-    page.wait_for_function(SAYS, arg=["#model-line", "Medusa heads"], timeout=PATIENCE)
+    page.wait_for_selector("#decode-view .mdv")
+    says(page, "#model-line", "Medusa heads")
     page.locator("#decode-prompt textarea").fill("abcabc")
     set_tokens(page, 512)
     return page
@@ -53,13 +51,12 @@ def stop_once_it_runs(page):
           const running = Number(document.querySelector("#decode-view .mdv").dataset.step) > 3;
           if (running) document.querySelector("#decode-stop").click();
           return running;
-        }""",
-        timeout=PATIENCE,
+        }"""
     )
 
 
 def status_after(page, words):
-    page.wait_for_function(SAYS, arg=["#decode-status", words], timeout=PATIENCE)
+    says(page, "#decode-status", words)
     return page.locator("#decode-status").inner_text()
 
 
@@ -88,7 +85,7 @@ def test_a_slow_page_gets_few_messages_and_every_step(page, under_way):
     assert steps > 30
     assert len(under_way) < steps / 2
     assert max(count for count, _ in under_way[:-1]) <= MOST_UNDRAWN  # the end waits for nobody
-    page.wait_for_function(SAYS, arg=["#decode-view .mdv-counter", f"/ {steps}"], timeout=PATIENCE)
+    says(page, "#decode-view .mdv-counter", f"/ {steps}")
 
 
 @pytest.mark.slow

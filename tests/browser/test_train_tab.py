@@ -7,7 +7,7 @@ from dataclasses import replace
 from zipfile import ZipFile
 
 import pytest
-from places import turn_to
+from places import drawn, says, turn_to
 from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.browser
 PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "The cat saw a"},
                                          {"label": "b", "text": "The owl saw a"}]}]  # fmt: skip
 TEXT = "\n<|endoftext|>\n".join(SENTENCES * 15)
-MARKUP = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +43,7 @@ def train_tab(warm_page):
     """One page for all tests, each of which brings its own text and begins its own run."""
     page = warm_page
     turn_to(page, "Train")
-    page.wait_for_selector("#train-top5 .main-svg", timeout=60_000)
+    page.wait_for_selector("#train-top5 .main-svg")
     return page
 
 
@@ -66,18 +65,10 @@ def fill_number(page, field: str, value: str) -> None:
     for _ in range(5):
         page.fill(field, value)
         page.press(field, "Tab")
-        page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        drawn(page)
         if page.input_value(field) == value:
             return
     raise AssertionError(f"{field} does not keep {value}")
-
-
-def says(page, where: str, words: str) -> None:
-    page.wait_for_function(
-        "([id, words]) => document.querySelector(id).innerText.includes(words)",
-        arg=[where, words],
-        timeout=120_000,
-    )
 
 
 def wait_for_heads(page, tab: str) -> None:
@@ -99,13 +90,12 @@ def test_a_run_trains_draws_and_its_heads_are_downloaded_and_used(train_tab, ses
     page.click("#train-run")
     says(page, "#train-status", "ready to be used")
     page.wait_for_function(
-        "document.querySelectorAll('#train-top1 .js-plotly-plot .scatterlayer .trace').length === 5",
-        timeout=30_000,
+        "document.querySelectorAll('#train-top1 .js-plotly-plot .scatterlayer .trace').length === 5"
     )
     assert curves_in(page, "#train-loss") == curves_in(page, "#train-top5") == 5
     fresh, trained = page.locator("#train-gain tbody tr").first.locator("td").all_inner_texts()
     assert float(trained) > float(fresh) + 0.3
-    with page.expect_download(timeout=60_000) as coming:
+    with page.expect_download() as coming:
         page.click("#train-download")
     assert coming.value.suggested_filename == "medusa-heads.zip"
     says(page, "#train-status", "medusa-heads.zip, 0.")

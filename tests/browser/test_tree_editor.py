@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from places import turn_to, unfold
+from places import says, turn_to, unfold
 
 pytestmark = pytest.mark.browser
 
 EDITOR = "#trees-drawing .tree-edit"
 FIELD = "#trees-nodes input[type=number]"
 SIZE_IS = "size => document.querySelectorAll('#trees-drawing [data-node]').length === size"
-WORDS_HAVE = "([where, words]) => document.querySelector(where)?.innerText.includes(words)"
 NODES = "document.querySelector('.tree-edit-host').treeEditor.nodes()"
 EARLIER = """() => {
   const { state, receive } = document.querySelector('.tree-edit-host').treeEditor;
@@ -73,10 +72,6 @@ def tree_of(page) -> list[tuple[int, ...]]:
 
 def figure(page, role: str) -> str:
     return page.locator(f"{EDITOR} [data-figure={role}] b").inner_text()
-
-
-def says(page, where: str, words: str) -> None:
-    page.wait_for_function(WORDS_HAVE, arg=[where, words])
 
 
 def last_words(page) -> str:

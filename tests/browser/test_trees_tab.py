@@ -6,7 +6,7 @@ import json
 
 import pytest
 import tiny
-from places import turn_to
+from places import says, turn_to
 
 from medusa_core.trees.tree import Topology
 
@@ -14,7 +14,6 @@ pytestmark = pytest.mark.browser
 
 FIELD = "#trees-nodes input[type=number]"
 NODES = "document.querySelectorAll('#trees-drawing [data-node]').length"
-STATUS_HAS = "([id, words]) => document.querySelector(id).innerText.includes(words)"
 
 
 def open_trees(page):
@@ -45,10 +44,6 @@ def seen_width(page) -> float:
     return page.locator("#trees-drawing").bounding_box()["width"]
 
 
-def says(page, where: str, words: str) -> None:
-    page.wait_for_function(STATUS_HAS, arg=[where, words], timeout=90_000)
-
-
 def unfold_files(page) -> None:
     if not page.locator("#trees-save").is_visible():
         page.locator("#trees-files button").first.click()
@@ -68,7 +63,6 @@ def chart_has(page, chart: str, words: str) -> None:
     page.wait_for_function(
         "([id, words]) => document.querySelector(id + ' .js-plotly-plot')?.textContent.includes(words)",
         arg=[chart, words],
-        timeout=30_000,
     )
 
 

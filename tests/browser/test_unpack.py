@@ -15,7 +15,6 @@ from medusa_core.config import GenerationConfig
 from medusa_core.trace.alternatives import TEMPERATURES
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.packed import packed, unpacked
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_end
 
 pytestmark = pytest.mark.browser
@@ -89,7 +88,7 @@ REHEATED = """([trace, from, wishes]) => wishes.map((to) => trace.steps.map((ste
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
-def test_numbers_at_other_temperatures_are_those_of_the_logits(chromium, engine, temperature):
+def test_numbers_at_other_temperatures_are_those_of_the_logits(script_page, engine, temperature):
     config = GenerationConfig.of(
         acceptance="typical", temperature=temperature, tree="cartesian-4x2x2", max_new_tokens=20
     )
@@ -97,11 +96,8 @@ def test_numbers_at_other_temperatures_are_those_of_the_logits(chromium, engine,
     for step in engine.stream(tiny.PROMPT, config):
         builder.add(step)
         steps.append(step)
-    page = chromium.new_page()
-    page.add_script_tag(content=web_script())
     wishes = [*TEMPERATURES, *BETWEEN]
-    found = page.evaluate(REHEATED, [builder.finish(), temperature or 1.0, wishes])
-    page.close()
+    found = script_page.evaluate(REHEATED, [builder.finish(), temperature or 1.0, wishes])
     for wish, by_step in zip(wishes, found, strict=True):
         most = 1e-2 if wish in TEMPERATURES else 0.03
         for step, nodes in zip(steps, by_step, strict=True):

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from page_messages import step_messages
+from places import drawn
 from view_trace import make_trace
 
 from medusa_core.trace.replay.colours import DARK, LIGHT, PHASES
@@ -20,12 +21,12 @@ SENTENCE = "the prompt has 9 tokens, the context holds 8: shorten the prompt"
 def tell(page, *messages: str) -> None:
     """Give the view messages, and wait until they are drawn."""
     page.evaluate("(all) => all.forEach((text) => window.view.receive(text))", list(messages))
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(page)
 
 
 def goto_last(page) -> None:
     page.locator("[data-act=last]").click()
-    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    drawn(page)
 
 
 def ended(reason: str, kept: int) -> dict:

@@ -1,14 +1,11 @@
-"""What no longer belongs to what stands beside it is marked; settings that do not count say so."""
+"""What no longer belongs to what stands beside it is marked."""
 
 from __future__ import annotations
 
 import pytest
-from places import turn_to, unfold
+from places import says, turn_to, unfold
 
-pytestmark = pytest.mark.browser
-
-NOTES = """(fold) => Object.fromEntries([...document.querySelectorAll(fold + " [data-note]")].map((part) =>
-  [[...part.classList].find((name) => name.startsWith("setting-")).slice(8), part.dataset.note]))"""
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 @pytest.fixture
@@ -19,15 +16,6 @@ def page(private_address, open_page):
     return page
 
 
-def choose(page, fold: str, setting: str, entry: str) -> None:
-    page.locator(f"{fold} .setting-{setting} input").click()
-    page.get_by_role("option", name=entry, exact=True).click()
-
-
-def wait_for_note(page, fold: str, setting: str, words: str) -> None:
-    page.wait_for_selector(f"{fold} .setting-{setting}[data-note*='{words}']")
-
-
 def former(page) -> str:
     return page.locator("#decode-view .mdv-former").inner_text()
 
@@ -35,29 +23,9 @@ def former(page) -> str:
 def run(page, prompt: str = "abcabcabc") -> None:
     page.locator("#decode-prompt textarea").fill(prompt)
     page.click("#decode-run")
-    page.wait_for_selector("#decode-status p:has-text('tokens/s')")
+    says(page, "#decode-status", "tokens/s")
 
 
-def test_settings_that_do_not_count_with_the_method_say_so(page):
-    fold = "#decode-settings"
-    page.locator(fold).get_by_label("typical").check()
-    choose(page, fold, "method", "N-grams of the text")
-    wait_for_note(page, fold, "tree", "counts for nothing with this method")
-    said = page.locator(f"{fold} .setting-tree .setting-note").all_inner_texts()
-    assert said == ["→ counts for nothing with this method"]  # text, which a screen reader reads
-    wait_for_note(page, fold, "heads", "count for nothing with this method")
-    choose(page, fold, "method", "Plain decoding")
-    if page.locator(f"{fold} .setting-temperature input[type=number]").input_value() == "0":
-        page.locator(f"{fold} .setting-temperature input[type=number]").fill("0.7")
-        page.locator(f"{fold} .setting-temperature input[type=number]").press("Tab")
-    wait_for_note(page, fold, "epsilon", "this method guesses nothing")
-    wait_for_note(page, fold, "delta", "this method guesses nothing")
-    choose(page, fold, "method", "Medusa heads")
-    page.wait_for_selector(f"{fold} .setting-tree:not([data-note*='nothing'])")
-    assert not any("nothing" in note for note in page.evaluate(NOTES, fold).values())
-
-
-@pytest.mark.slow
 def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(page):
     run(page)
     assert former(page) == ""
@@ -84,7 +52,6 @@ def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(page):
         assert page.locator(part).first.evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"
 
 
-@pytest.mark.slow
 def test_a_recorded_run_takes_the_figures_of_a_run_before_away(page):
     run(page)
     page.locator("#recorded input").click()
@@ -93,7 +60,6 @@ def test_a_recorded_run_takes_the_figures_of_a_run_before_away(page):
     page.wait_for_function("() => !document.querySelector('#decode-status p').textContent")
 
 
-@pytest.mark.slow
 def test_a_refused_comparison_says_why_and_can_be_started_again(page):
     turn_to(page, "Side by side")
     page.locator("#race-prompt textarea").fill("abcabc")
@@ -102,6 +68,6 @@ def test_a_refused_comparison_says_why_and_can_be_started_again(page):
     page.locator("#race-second button").first.click()
     page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
     page.click("#race-run")
-    page.wait_for_selector(".race-status:has-text('Temperature of the second lane')")
+    says(page, ".race-status", "Temperature of the second lane")
     # The lanes wait for the prompt beside them, which is another text than this tokenizer read.
-    page.wait_for_selector(".race-stage:has-text('About to start')")
+    says(page, ".race-stage", "About to start")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from page_messages import step_messages
+from places import says
 from view_trace import make_trace
 
 from ui.records.messages import message_begin, message_end, message_trace
@@ -56,9 +57,7 @@ def test_nothing_is_estimated_where_no_step_was_timed(view):
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
     )
     view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
-    view.wait_for_function(
-        "() => document.querySelector('[data-role=worth]').innerText.includes('timed with this run')"
-    )
+    says(view, "[data-role=worth]", "timed with this run")
 
 
 SAME = {

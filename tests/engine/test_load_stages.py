@@ -28,8 +28,6 @@ from medusa_core.loading import bare_llama, load, memory
 from medusa_core.loading.load import load_engine
 from medusa_core.model.bare_llama import BareLlama
 
-GIB = 2**30
-
 
 def config_of(folder, **settings):
     return LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)

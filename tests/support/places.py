@@ -1,4 +1,4 @@
-"""Turns the page to one of its parts, through the place that `ui/tabs/layout.py` puts it in."""
+"""Turns the page to its parts, as `ui/tabs/layout.py` nests them, and waits for what a part says."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def _tabs(node: ast.AST, place: str | None = None) -> Iterator[tuple[str, str | 
 
 PLACE_OF = dict(_tabs(ast.parse((ROOT / "ui" / "tabs" / "layout.py").read_text(encoding="utf-8"))))
 PARTS = [name for name in PLACE_OF if name not in PLACE_OF.values()]  # tabs without tabs of their own
+
+
+SAYS = """([where, words]) => {
+  const part = document.querySelector(where);
+  return part?.checkVisibility() && part.innerText.includes(words);
+}"""
+
+
+def says(page: Any, where: str, words: str) -> None:
+    """Wait until the first part at this selector is shown with these words in it."""
+    page.wait_for_function(SAYS, arg=[where, words])
+
+
+def drawn(page: Any) -> None:
+    """Wait until what was changed is drawn: the next frame draws it, and the one after that comes later."""
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def turn_to(page: Any, part: str) -> None:
