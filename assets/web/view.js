@@ -251,7 +251,7 @@ function listenToEvents(host, store, transportNow) {
     if (meant(event)) act(event.detail);
   }, { capture: true, signal: life.signal });
   on("settings", (detail) => store.set({ settings: detail }));
-  on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed } }));
+  on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));
   on("anew", () => store.set({ putAway: [store.state.made, store.state.asked] }));
   on("goto", (detail) => store.state.trace && transportNow().jump(Number(detail.step ?? detail)));

@@ -129,5 +129,5 @@ def test_a_prompt_that_is_too_long_ends_the_view_and_is_never_cut(page):
     assert len(box.input_value()) == 8412
     assert page.locator("#decode-prompt").get_attribute("data-too-long").startswith("8,412 characters: ")
     page.click("#decode-run")
-    # What the view says of the run before hides it (assets/stage.css).
-    page.wait_for_function("document.querySelector('#decode-status').textContent.includes('8412 characters')")
+    says(page, "#decode-status", "8412 characters")
+    assert page.locator("#decode-view [data-role=failure]").is_hidden()
