@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import gradio as gr
@@ -69,11 +68,13 @@ def build(
     for one in (bar, chat.bar):
         one.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
 
-    def work(
-        fixed: dict[str, Any], flag: StopFlag, slot: RunSlot, text: str, *values: Any
-    ) -> Iterator[tuple[Any, ...]]:
-        """Run with what the controls hold, but for what is ``fixed``."""
-        request = DecodeRequest(text, replace(controls.settings(values), **fixed))
+    def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield from show(flag, slot, DecodeRequest(text, controls.settings(values)))
+
+    def work_for_tour(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        yield from show(flag, slot, DecodeRequest(text, replace(controls.settings(values), **TOUR)))
+
+    def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
         with drawn_run(session, request, flag, slot) as updates:
             for update in updates:
                 yield *shown(update), or_skip(update.message)
@@ -85,9 +86,9 @@ def build(
     # The charts are no outputs of the stream: gradio touches every output at every step.
     slot = gr.State(RunSlot())
     inputs = [slot, bar.prompt, *controls.inputs()]
-    run = connect_run(session, bar, partial(work, {}), inputs, [view], selection)
+    run = connect_run(session, bar, work, inputs, [view], selection)
     tour = replace(bar, run=gr.Button("Run", visible="hidden", elem_id="learn-run"), prompt=None)
-    toured = connect_run(session, tour, partial(work, TOUR), inputs, [view], selection)
+    toured = connect_run(session, tour, work_for_tour, inputs, [view], selection)
     reply = chat.connect(session, controls, view, slot)
     chat.connect_notice(session, mode, selection)
     for event in (run, toured, reply):
