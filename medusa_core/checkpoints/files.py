@@ -168,7 +168,9 @@ def read_pickled(file: Path, what: str = "heads") -> State:
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
-    if odd := [name for name, t in state.items() if t.layout != torch.strided or t.is_meta]:
+    if odd := [name for name in state if not isinstance(name, str)]:
+        raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is no text: save it under a name")
+    if odd := [name for name, t in state.items() if t.layout != torch.strided or t.is_meta or t.is_nested]:
         raise MedusaError(f"{odd[0]} in {file} is no plain tensor: save it as a dense one, with its numbers")
     return state
 
@@ -261,11 +263,11 @@ def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]
         raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {again}")
     for name, size in wanted.items():
         tensor = state[name]
-        if list(tensor.shape) != list(size) or not tensor.is_floating_point():
+        if list(tensor.shape) != list(size) or not tensor.is_floating_point() or tensor.itemsize == 1:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise MedusaError(
                 f"{name} of {owner} has shape {list(tensor.shape)} and is {kind}, it must be {list(size)} of "
-                f"floats: {again}"
+                f"floats of at least 16 bits: {again}"
             )
 
 
@@ -277,7 +279,7 @@ def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
     for name, tensor in state.items():
         if not tensor.is_floating_point() or _is_finite(tensor.to(dtype)):
             continue
-        if _is_finite(tensor):
+        if _is_finite(tensor.double()):
             kind = str(dtype).removeprefix("torch.")
             wider = "bfloat16 or float32" if dtype == torch.float16 else "float32"
             raise MedusaError(f"{name} of {what} holds numbers too large for {kind}: use --dtype {wider}")

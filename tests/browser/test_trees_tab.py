@@ -82,6 +82,12 @@ def test_the_slider_regrows_the_tree_and_marks_the_charts(trees_tab):
     chart_has(trees_tab, "#trees-tokens", "5 nodes")
 
 
+def test_a_size_typed_beyond_the_slider_is_its_largest(trees_tab):
+    trees_tab.fill(FIELD, "200")
+    trees_tab.press(FIELD, "Tab")
+    trees_tab.wait_for_function(f"{NODES} === 64")
+
+
 def test_measuring_fills_the_charts_and_finds_the_best_size(trees_tab):
     page = trees_tab
     page.click("#trees-run")

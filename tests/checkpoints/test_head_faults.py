@@ -88,9 +88,9 @@ def test_a_pickle_of_something_else_is_no_heads_file(tmp_path, content):
         read_heads(tmp_path)
 
 
-def test_names_that_are_no_text_are_unknown_tensors(tmp_path):
+def test_names_that_are_no_text_are_refused(tmp_path):
     torch.save({0: torch.zeros(2)}, tmp_path / "medusa_lm_head.pt")
-    with pytest.raises(MedusaError, match="tensor 0 that belongs to no Medusa head"):
+    with pytest.raises(MedusaError, match="calls a tensor 0, which is no text"):
         read_heads(tmp_path)
 
 

@@ -103,6 +103,10 @@ DAMAGE = {
         "has multi-head latent attention",
     ),
     "whole numbers": (lambda t: t.update({"enorm.weight": t["enorm.weight"].long()}), "is int64"),
+    "numbers of 8 bits": (
+        lambda t: t.update({"enorm.weight": t["enorm.weight"].to(torch.float8_e4m3fn)}),
+        "is float8_e4m3fn",
+    ),
     "another width": (lambda t: t.update({"enorm.weight": torch.ones(7)}), "enorm.weight of the MTP layer"),
     "not a number": (
         lambda t: t["eh_proj.weight"].fill_(float("nan")),

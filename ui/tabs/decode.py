@@ -17,7 +17,7 @@ from ui.components.events import DARK_THEME, QUIET, page_under_way, tell_view
 from ui.components.views import DecodeView
 from ui.records.examples import Recording
 from ui.records.messages import message_rest
-from ui.records.settings import Selection
+from ui.records.settings import RunSettings, Selection
 from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.decode import DecodeRequest
@@ -33,10 +33,17 @@ MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]
 JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # settings that the view can put back
 # The tour's cards are about branches: its runs have them whatever the controls hold.
 TOUR: dict[str, Any] = {"method": GenerationConfig.method, "tree": DEFAULT}
+TOUR_TOKENS = 256  # the cards look at one step after another
 RESTORED = """() => {
   const own = JSON.parse(document.querySelector("#decode-view .mdv-host").dataset.restored);
   return NAMES.map((name) => own[name]);
 }"""
+
+
+def _for_tour(held: RunSettings) -> RunSettings:
+    """What the controls hold, with the tour's own method, tree and length."""
+    tokens = min(held.max_new_tokens or TOUR_TOKENS, TOUR_TOKENS)
+    return replace(held, **TOUR, max_new_tokens=tokens)
 
 
 def build(
@@ -72,7 +79,7 @@ def build(
         yield from show(flag, slot, DecodeRequest(text, controls.settings(values)))
 
     def work_for_tour(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from show(flag, slot, DecodeRequest(text, replace(controls.settings(values), **TOUR)))
+        yield from show(flag, slot, DecodeRequest(text, _for_tour(controls.settings(values))))
 
     def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
         with drawn_run(session, request, flag, slot) as updates:

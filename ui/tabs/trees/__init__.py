@@ -22,10 +22,14 @@ from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
 from ui.tabs.trees import head_stats, shown_tree
-from ui.tabs.trees.head_stats import HeadStats
+from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
 from ui.tabs.trees.timing import measure
 
+# gradio hands over what is being typed, also beyond the ends of a slider.
+NODES_AND_THEME = (
+    f"(stats, nodes, dark) => ({THEME})(stats, Math.min({MOST_NODES}, Math.max(2, nodes)), dark)"
+)
 EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
 
 
@@ -94,7 +98,9 @@ def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
 def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
     # The charts are drawn when the tab is opened, in the theme the browser shows then.
     gr.on([*opened, panel.stats.change], draw, panel.inputs(), panel.whole(), **DRAWS)
-    panel.nodes.input(_regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], **DRAWS)
+    panel.nodes.input(
+        _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], **DRAWS | {"js": NODES_AND_THEME}
+    )
     taken = panel.best.click(
         _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
     )
