@@ -74,6 +74,8 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
 def test_what_a_person_or_a_model_wrote_stays_as_it_is(page):
     box = page.locator("#decode-prompt textarea")
     box.fill("Decode")
+    page.wait_for_selector("#decode-view h3:has-text('候选树')")  # drawn in the language that was chosen last
+    page.wait_for_selector("#decode-view .mdv-prompt", state="attached")
     page.evaluate("document.querySelector('#decode-view .mdv-prompt').textContent = 'Learn'")
     page.evaluate(
         "document.body.append(Object.assign(document.createElement('h6'), { textContent: 'Learn' }))"
