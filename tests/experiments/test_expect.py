@@ -32,7 +32,8 @@ def test_methods_are_compared_with_plain_decoding_and_with_generate(found):
     assert set(medusa.phase_ms) == {"propose", "verify", "accept", "commit"}
     assert (hf.phase_ms, hf.tree_nodes, hf.tokens_per_step.mean) == ({}, None, 1)
     # The step of a method that is not ours is its whole time over its steps.
-    assert hf.step_ms == pytest.approx(1000 / hf.tokens_per_second.median, rel=0.5)
+    rates = hf.tokens_per_second
+    assert 0.999 * 1000 / rates.high <= hf.step_ms <= 1.001 * 1000 / rates.low
     assert {row.same_texts for row in rows.values()} == {3}  # in float32
 
 
