@@ -66,6 +66,12 @@ def _vllm_disagreements(tensors: HeadTensors, config: dict[str, Any]) -> Iterato
 OTHER_BASE = "they belong to another base, so give --heads made for this one, or --heads none"
 
 
+def require_width(source: Path | str, own: int, width: int) -> None:
+    """Raise MedusaError where heads are not as wide as the base model."""
+    if own != width:
+        raise MedusaError(f"the heads in {source} are {own} wide, the base model {width}: {OTHER_BASE}")
+
+
 def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> HeadTensors:
     """The tensors for a base whose LM head is ``lm_head`` [V, d], on its device and in its dtype.
 
@@ -78,10 +84,7 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
 
 def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> None:
     rows, width = lm_head.shape
-    if tensors.width != width:
-        raise MedusaError(
-            f"the heads in {source} are {tensors.width} wide, the base model {width}: {OTHER_BASE}"
-        )
+    require_width(source, tensors.width, width)
     if tensors.token_map is not None and int(tensors.token_map.max()) >= rows:
         raise MedusaError(
             f"the heads in {source} know token {int(tensors.token_map.max())}, the base model has {rows}: "

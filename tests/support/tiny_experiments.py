@@ -32,7 +32,7 @@ NAMES = [
     "table3",
     "tokenswift",
 ]  # measured experiments
-DEFAULT_MACHINE = MachineRecord(  # of the kind store.DEFAULT_KIND
+DEFAULT_MACHINE = MachineRecord(  # its kind is store.DEFAULT_KIND
     processor="AMD EPYC", cores=2, instructions="avx512_bf16", threads=2, torch="2", python="3"
 )
 SIMULATED = ["figure21", "figure22", "figure23"]

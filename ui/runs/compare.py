@@ -86,7 +86,7 @@ class CompareRequest(SettingsRequest):
         for settings in reversed(wished):
             made.insert(0, (yield from _noted(ready(engines, settings), badges)))
         badges += [words for used, config in reversed(made) if (words := _auto_tree(used, config))]
-        yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # what to know of each lane
+        yield Update(badge=sentences(*dict.fromkeys(reversed(badges))))  # both lanes' notes, each once
         counts = [
             what_counts(settings, config, used.drafts)
             for settings, (used, config) in zip(wished, made, strict=True)

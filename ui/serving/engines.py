@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # An engine with a visitor's own heads cannot be made again by the app: it is dropped only beyond this number.
 MOST_ENGINES = 4
 MOST_CONVERSATIONS = 8
-MOST_BYTES = 2 * 2**30  # of a model's caches: a 7B model's cache of a full 4096 tokens takes this much
+MOST_BYTES = 2 * 2**30  # limit of a model's caches; a 7B model's cache of 4096 tokens takes this much
 
 
 class Engines:

@@ -34,7 +34,7 @@ class Request(ABC):
     """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
 
     selection: Selection  # the visitor's model, heads and tree
-    share: TimeShare | None = None  # of a run that gives way to others; None: it keeps the engine
+    share: TimeShare | None = None  # set where the run gives way to others; None: it keeps the engine
 
     def most_tokens(self) -> float:
         """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from medusa_core.checkpoints.files import State, require_tensors
+from medusa_core.checkpoints.heads import require_width
 from medusa_core.drafters.hydra.heads import HydraHead, HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixLayer
 from medusa_core.errors import MedusaError
@@ -102,11 +103,8 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     prefix = PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None
     used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
     first, bias = used.get(names.block(0, 0, "linear.weight")), used.get(f"{names.last(0)}.bias")
-    if first is not None and first.shape[:1] != (width,):
-        raise MedusaError(
-            f"the heads in {source} are {(*first.shape, 0)[0]} wide, the base model {width}: they belong to "
-            "another base, so give --heads made for this one, or --heads none"
-        )
+    if first is not None:
+        require_width(source, next(iter(first.shape), 0), width)
     shapes = _shapes(names, kind, width, 0 if bias is None else bias.numel())
     if prefix is not None:
         shapes |= {PREFIX + name: tuple(tensor.shape) for name, tensor in prefix.state_dict().items()}

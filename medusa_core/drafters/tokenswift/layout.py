@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from medusa_core.checkpoints.files import State, require_finite, require_tensors
-from medusa_core.checkpoints.heads import OTHER_BASE
+from medusa_core.checkpoints.heads import require_width
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.errors import MedusaError
 
@@ -47,10 +47,8 @@ def from_public(state: State, count: int, lm_head: torch.Tensor, base: Any, sour
     epsilon = epsilon_of(base)
     _check_count(state, count, source)
     width, first = lm_head.shape[1], state.get(_name(0, "linear"))
-    if first is not None and first.shape[:1] != (width,):
-        raise MedusaError(
-            f"the heads in {source} are {(*first.shape, 0)[0]} wide, the base model {width}: {OTHER_BASE}"
-        )
+    if first is not None:
+        require_width(source, next(iter(first.shape), 0), width)
     shapes = {
         _name(head, part): [width, width] if part == "linear" else [width]
         for head in range(count)
