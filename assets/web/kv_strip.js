@@ -41,9 +41,15 @@ function makeKvStrip(store) {
     lightKv(shown, scene);
   }
 
+  function clear() {
+    shown = null;
+    box.replaceChildren();
+    caption.textContent = "";
+  }
+
   function draw(scene, changed) {
     latest = scene;
-    if (!scene.step) return;
+    if (!scene.step) return clear();
     if ([...changed].some((name) => !POINTING.includes(name))) redrawSoon();
     else if (shown && !waiting) lightKv(shown, scene);
     caption.textContent = kvCaption(scene);

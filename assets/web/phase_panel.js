@@ -55,7 +55,10 @@ function makePhasePanel(store) {
 
   function draw(scene, changed) {
     latest = scene;
-    if (!scene.step) return;
+    if (!scene.step) {
+      for (const part of body) part.hidden = true; // else the words of the run before stay
+      return;
+    }
     if (![...changed].every((name) => POINTING.includes(name))) {
       const own = phasesOf(scene.step);
       for (const [name, button] of buttons) {

@@ -3,8 +3,9 @@
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
 // A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, and
-// where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger.
-const WHOLE = { least: 0.5, slim: 560, legible: 0.72 };
+// where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger. Columns
+// move apart, up to `gap`, to fill the width.
+const WHOLE = { least: 0.5, slim: 560, legible: 0.72, most: 1.5, gap: 96 };
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -28,7 +29,10 @@ function makeTree(store, whole = false) {
   let shown = "";
   let latest = null;
   const room = widthKept(box, () => {
-    if (zoom.plan && latest.step && planOf(latest).style !== zoom.plan.style) rebuild(latest);
+    if (zoom.plan && latest.step) {
+      const { style, gap } = planOf(latest);
+      if (style !== zoom.plan.style || gap !== zoom.plan.gap) rebuild(latest);
+    }
     settle();
   });
   const rootSeen = new IntersectionObserver(([entry]) => { away.hidden = entry.intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
@@ -91,10 +95,14 @@ function makeTree(store, whole = false) {
   }
 
   function clear() {
-    picture.replaceChildren();
+    for (const part of [picture, header]) part.replaceChildren();
+    header.words = "";
     edges.clear();
     groups.clear();
     loose = [];
+    rootSeen.disconnect();
+    watched = null;
+    away.hidden = true;
   }
 
   // Changes the parts of the nodes `wanted`, makes those that are missing, in their order and before `end`; takes the others away.
@@ -115,7 +123,7 @@ function makeTree(store, whole = false) {
   }
 
   function writeColumns(plan) {
-    const words = plan.columns.join("\n") + plan.style.width;
+    const words = plan.columns.join("\n") + plan.style.width + " " + plan.gap;
     if (header.words === words) return;
     header.words = words;
     header.replaceChildren(...plan.columns.map((name, depth) =>
@@ -130,7 +138,7 @@ function makeTree(store, whole = false) {
     const tallest = filled ? box.clientHeight - 4 : Math.max(TALLEST, window.innerHeight * 0.55);
     const wide = (room.width - 4) / (whole ? plan.width : plan.roomy);
     const least = whole ? WHOLE.least : plan.style.least;
-    scale(Math.min(1.5, Math.max(least, Math.min(wide, (tallest - 40) / plan.height))));
+    scale(Math.min(WHOLE.most, Math.max(least, Math.min(wide, (tallest - 40) / plan.height))));
     box.style.height = filled ? "" : Math.min(tallest, (plan.height + plan.style.pitch) * zoom.factor + 36) + "px";
   }
 
@@ -138,7 +146,7 @@ function makeTree(store, whole = false) {
     if (!plan.rowOf.has(i)) return;
     const [left, top] = [plan.x(plan.depths[i]) * zoom.factor, (plan.y(plan.rowOf.get(i)) + 24) * zoom.factor];
     const columns = plan.bonus && i === plan.end ? 2 : 1;
-    const right = left + (columns * plan.style.width + (columns - 1) * plan.style.gap) * zoom.factor;
+    const right = left + (columns * plan.style.width + (columns - 1) * plan.gap) * zoom.factor;
     if (i === 0) zoom.rootTop = Math.max(0, top - 120);
     reveal(box, left, top - 28, right, top + plan.style.height * zoom.factor);
   }
@@ -191,11 +199,19 @@ function planTree(scene, slim = false, room = null) {
   const style = slim ? SLIM : dense ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
   const last = Math.max(...depths, bonus ? bonus.depth : 0);
-  const x = (depth) => (style.slim ? 5 : 8) + depth * (style.width + style.gap);
+  const gap = room ? gapOf(style, Math.max(...depths) + 2, lines, room) : style.gap;
+  const x = (depth) => (style.slim ? 5 : 8) + depth * (style.width + gap);
   const y = (row) => 10 + row * style.pitch;
   const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth, slim));
-  return { shown, folds, rowOf, depths, rows, style, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
+  return { shown, folds, rowOf, depths, rows, style, gap, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
     width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
+}
+
+// The gap of as many columns as the tree has with a bonus at its deepest node: it is the same in each step of a run.
+function gapOf(style, columns, lines, { width, height }) {
+  const scale = Math.min(WHOLE.most, height / ((lines + 1) * style.pitch));
+  const free = width / scale - columns * style.width - 16;
+  return Math.max(style.gap, Math.min(WHOLE.gap, Math.floor(free / (columns - 1))));
 }
 
 // Whether chips of one line are drawn larger in the room that there is.

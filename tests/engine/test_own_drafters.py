@@ -42,7 +42,7 @@ def test_every_method_runs_and_gives_the_plain_text(load, engine_folder):
         assert name in engine.methods()
         assert tiny.emitted(engine.stream(tiny.PROMPT, config.changed(method=name))) == plain
     assert engine.info.name.count("+") == 1  # shared by every run; the method is said with the run
-    assert badge_of(engine).split(" · ")[0].endswith("and 2 other drafters")
+    assert badge_of(engine).split(" · ")[1].endswith("and 2 other drafters")
     bare = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
     assert estimate_memory(load).heads > estimate_memory(bare).heads
 

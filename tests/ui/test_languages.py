@@ -177,7 +177,7 @@ def test_what_a_visitor_is_told_of_a_wrong_setting_and_of_the_model_is_translate
         with pytest.raises(MedusaError) as error:
             refused()
         told.append(as_sentence(str(error.value)))
-    told.append("embedded model, 5 Medusa heads and 4 other drafters · 13.9 M parameters · cpu")
+    told.append("embedded model · 5 Medusa heads and 4 other drafters · 13.9 M parameters · cpu")
     told.append("forward in C, exact, 1 thread")
     assert [text for text in told if not is_said(text.removesuffix(" · cpu"), texts)] == []
 

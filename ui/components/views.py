@@ -66,10 +66,15 @@ TEXT_LINE = """
 const line = document.createElement("p");
 line.className = "text-line-words";
 line.setAttribute("role", "status");
+const rest = document.createElement("span"); // a narrow header leaves it out
+rest.className = "text-line-rest";
 function show() {
   const host = element.querySelector(".text-line") || element;
   if (line.parentNode !== host) host.append(line);
-  line.textContent = props.value ? LANGUAGE.tell(JSON.parse(props.value)) : "";
+  const words = props.value ? LANGUAGE.tell(JSON.parse(props.value)) : "";
+  const first = words.split(" · ")[0];
+  rest.textContent = words.slice(first.length);
+  line.replaceChildren(first, rest);
 }
 watch("value", show);
 LANGUAGE.listen(() => element.isConnected && show());

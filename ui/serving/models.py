@@ -218,7 +218,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
     name = "embedded model" if info.base == "embedded" else title or info.base
     forward = info.forward.partition(" (")[0]  # without what ruled another one out
     size = f"{count_words(info.parameters)} parameters"
-    parts = [f"{name}, {heads}", size, info.device, info.dtype, forward, info.extended]
+    parts = [name, heads, size, info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
 
 

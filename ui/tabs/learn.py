@@ -38,7 +38,7 @@ TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "
 
 def link() -> None:
     """The line of the first screen that leads a newcomer to the tab, without the server."""
-    gr.Button("New here? Start the tour", elem_id="start-tour", size="sm").click(
+    gr.Button("Start the tour", elem_id="start-tour", size="sm").click(
         None, None, None, js=OPEN.replace("TAB", json.dumps(TAB))
     )
 
