@@ -136,7 +136,7 @@ function makeTree(store, whole = false) {
     if (!plan || !room.width) return;
     const filled = isFilled();
     const tallest = filled ? box.clientHeight - 4 : Math.max(TALLEST, window.innerHeight * 0.55);
-    const wide = (room.width - 4) / (whole ? plan.width : plan.roomy);
+    const wide = (room.width - 4) / (whole ? plan.largest : plan.roomy);
     const least = whole ? WHOLE.least : plan.style.least;
     scale(Math.min(WHOLE.most, Math.max(least, Math.min(wide, (tallest - 40) / plan.height))));
     box.style.height = filled ? "" : Math.min(tallest, (plan.height + plan.style.pitch) * zoom.factor + 36) + "px";
@@ -195,19 +195,20 @@ function planTree(scene, slim = false, room = null) {
     bonus.row = Math.max(...below.map((item) => rowOf.get(item))) + 1;
     for (const [item, row] of rowOf) if (row > bonus.row - 1) rowOf.set(item, row + 1);
   }
-  const dense = Math.max(...rowOf.values()) + 1 >= DENSE_FROM || (room && isDense(Math.max(...depths) + 2, lines, room));
+  const deepest = Math.max(...depths) + 1; // with a bonus at the deepest node: columns stay where they are in all steps of a run
+  const dense = Math.max(...rowOf.values()) + 1 >= DENSE_FROM || (room && isDense(deepest + 1, lines, room));
   const style = slim ? SLIM : dense ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
   const last = Math.max(...depths, bonus ? bonus.depth : 0);
-  const gap = room ? gapOf(style, Math.max(...depths) + 2, lines, room) : style.gap;
+  const gap = room ? gapOf(style, deepest + 1, lines, room) : style.gap;
   const x = (depth) => (style.slim ? 5 : 8) + depth * (style.width + gap);
   const y = (row) => 10 + row * style.pitch;
   const columns = Array.from({ length: last + 1 }, (_, depth) => columnName(step.nodes, depth, slim));
-  return { shown, folds, rowOf, depths, rows, style, gap, bonus, end, x, y, columns, roomy: x(Math.max(...depths)) + style.width + 8,
-    width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
+  return { shown, folds, rowOf, depths, rows, style, gap, bonus, end, x, y, columns, roomy: x(deepest - 1) + style.width + 8,
+    largest: x(deepest) + style.width + 8, width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
 }
 
-// The gap of as many columns as the tree has with a bonus at its deepest node: it is the same in each step of a run.
+// The gap with which so many columns fill the width, at the size that the height allows.
 function gapOf(style, columns, lines, { width, height }) {
   const scale = Math.min(WHOLE.most, height / ((lines + 1) * style.pitch));
   const free = width / scale - columns * style.width - 16;

@@ -74,7 +74,7 @@ function show() {
   const words = props.value ? LANGUAGE.tell(JSON.parse(props.value)) : "";
   const first = words.split(" · ")[0];
   rest.textContent = words.slice(first.length);
-  line.replaceChildren(first, rest);
+  line.replaceChildren(...(words ? [first, rest] : [])); // styles ask whether it is empty
 }
 watch("value", show);
 LANGUAGE.listen(() => element.isConnected && show());
