@@ -96,7 +96,7 @@ def use(page, folder):
     says(page, "#model-status", "other needs about")
     page.click("#model-load")
     says(page, "#model-status", "Now using other.")
-    says(page, "#model-line", "other, 2 Medusa heads")
+    says(page, "#model-line", "other · 2 Medusa heads")
     menu_shows(page, str(folder))
 
 
@@ -116,7 +116,7 @@ def test_a_folder_is_remembered_by_this_browser_alone(address, new_page, open_pa
     use(page, other)
     name(page, str(other), "none")
     page.click("#model-load")
-    says(page, "#model-line", "other, no Medusa heads")
+    says(page, "#model-line", "other · no Medusa heads")
     menu_shows(page, f"{other} + no heads")
     again = come_back(address, page)
     assert own_name in again.locator("#model-line").inner_text()
@@ -131,7 +131,7 @@ def loaded_with_two_clicks(page, own_name) -> None:
     """Of a model that the browser remembers, and back to the app's own."""
     pick(page, "no heads")
     page.click("#model-load")
-    says(page, "#model-line", "other, no Medusa heads")
+    says(page, "#model-line", "other · no Medusa heads")
     run(page)
     says(page, "#decode-badge", "plain decoding, one token a step")
     pick(page, own_name)

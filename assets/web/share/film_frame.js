@@ -21,7 +21,7 @@ const filmPhases = (step) => (step.nodes.length > 1 ? [["propose", 1300], ["judg
 
 // One size for all frames of these scenes.
 function filmSize(scenes) {
-  const plans = scenes.map(planTree);
+  const plans = scenes.map((scene) => planTree(scene));
   const widest = Math.max(...plans.map((plan) => plan.width));
   const highest = Math.max(...plans.map((plan) => plan.height)) + FILM.head;
   const width = Math.round(Math.min(FILM.wide, Math.max(FILM.narrow, widest + 2 * FILM.pad)));
