@@ -125,6 +125,7 @@ def test_the_command_prints_a_table_and_the_record(engine_folder, prompt_file, c
     ("flags", "cause"),
     [
         (["figure3", "--quick", "--store"], "too coarse"),
+        (["figure3", "--again"], "add --store"),
         (["figure3", "--prompts", "Nothing=shipped"], "no shipped prompts"),
         (["figure3", "--limit", "0"], "--limit"),
         (["figure3", "--rounds", "0"], "rounds is 0"),
