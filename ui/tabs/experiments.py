@@ -19,7 +19,7 @@ from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from ui.components.events import DRAWS, page_under_way
-from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
+from ui.components.figure_table import grid, html_part, spans, wrap
 from ui.figures.experiments import charts
 from ui.figures.method_speeds import series_title
 
@@ -120,7 +120,6 @@ def build(assets: Path) -> None:
         [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
         value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
     )  # fmt: skip
-    small_model_note()
     dark = gr.Checkbox(visible=False)
     first = load_section(assets, names[0])
     text = html_part(first.introduction, "experiment-text")

@@ -12,7 +12,7 @@ from medusa_core.trace.replay.view import read_web
 from ui.components.events import QUIET, page_under_way
 from ui.components.views import LanguageMenu, TextLine, race_css
 from ui.records.examples import ASSETS, recordings
-from ui.records.figures import PageFigures, source_words
+from ui.records.figures import PageFigures, measured_words
 from ui.records.settings import Selection
 from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
@@ -108,7 +108,7 @@ def figures_bar(session: Session, selection: gr.State) -> gr.State:
 
 def _said(page: PageFigures) -> tuple[Any, Any]:
     own = page.own
-    return gr.Row(visible=own is not None), source_words(own) if own else gr.skip()
+    return gr.Row(visible=own is not None), measured_words(own) if own else gr.skip()
 
 
 def page_head() -> str:
