@@ -31,6 +31,10 @@ LISTS = re.compile(
     r"(Fastest by kind|Texts identical to|Tokens per step over|EAGLE-3's tokens per step over|"
     r"Held-out loss on|T = |.*: best with)"
 )
+ESTIMATE = (
+    "The estimate is the tokens per step that the heads' measured accuracies promise, as if each head were "
+    "right independently of the others."
+)
 PAPER_COLUMNS = (
     ("speedup", "speedup", ".2f"), ("tokens per step", "tokens_per_step", ".2f"),
     ("overhead", "overhead", ".2f"), ("α", "alpha", ".2f"), ("quality", "quality", "g"),
@@ -82,12 +86,14 @@ SECTIONS = {  # name in the menu, and what it shows
     "table3": (
         "What each technique adds (table 3)",
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
-        "tree chosen by measured accuracies, and heads trained together with the model.",
+        "tree chosen by measured accuracies, and heads trained together with the model. The trees are small, "
+        "as the column “nodes” says: for so small a model, larger ones would cost more than they bring.",
     ),
     "grouped-heads": (
         "Shared key-value heads (GQA)",
-        "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
-        "a short training after it takes back some of that.",
+        "May a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
+        "key and value weights, so the cache shrinks and the loss rises. Trained on: a short training "
+        "afterwards takes back some of that.",
     ),
     "tokenswift": (
         "Long texts (TokenSwift)",
@@ -187,6 +193,8 @@ def _table(record: ExperimentRecord) -> str:
     if record.simulated:
         return _folded("Computed here", grid("Sizes count the root.", _cells(record)), len(record.rows))
     caption = ["± one standard error over prompts; in brackets the lowest and the highest round."]
+    if any(row.expected_tokens_per_step for row in record.rows):
+        caption.append(ESTIMATE)
     if record.quality:
         caption += ["Quality:", f"{record.quality}."]
     return _folded("Measured here", grid(caption, _cells(record)), len(record.rows))
