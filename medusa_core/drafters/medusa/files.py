@@ -11,9 +11,8 @@ from medusa_core.checkpoints.files import (
     FULL_PREFIX,
     Layout,
     layout_of,
-    load_pickled,
-    pickle_fault,
     read_config,
+    read_pickled,
     tensor_headers,
 )
 from medusa_core.checkpoints.heads import write_heads
@@ -22,7 +21,6 @@ from medusa_core.checkpoints.names import HEADS_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
@@ -81,9 +79,5 @@ def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
 
 
 def _numbers_pickled(file: Path) -> int:
-    try:
-        # Shapes alone: the numbers stay on the disk.
-        state = load_pickled(file, "meta", mapped=True)
-        return sum(tensor.numel() for tensor in state.values())
-    except Exception as error:  # a damaged pickle makes its reader stumble over anything
-        raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error
+    # Shapes alone: the numbers stay on the disk.
+    return sum(tensor.numel() for tensor in read_pickled(file, device="meta", mapped=True).values())
