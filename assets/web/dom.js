@@ -39,7 +39,7 @@ function widthKept(node, changed) {
   return kept;
 }
 
-const INKS = ["accept", "select", "tick", "prefix", "prefix-fill", "halo-dark", "ink", "ink-soft", "cell", "cell-self", "cell-empty"];
+const INKS = ["accept", "select", "tick", "prefix", "prefix-fill", "halo-dark", "ink", "ink-soft", "cell", "cell-empty"];
 
 // The theme's colours for the canvases, read from the style sheet in one go.
 function readInks(node) {

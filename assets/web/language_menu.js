@@ -4,7 +4,7 @@ const languageMenu = html("select", { class: "language-menu", "aria-label": "Lan
 
 function drawLanguageMenu() {
   const own = LANGUAGE.offered.find(([tag]) => tag === LANGUAGE.code)[1];
-  const entries = [["", say("{0} (automatic)", own)], ...LANGUAGE.offered]; // the value first: a phone shows its beginning
+  const entries = [["", say("{0} (auto)", own)], ...LANGUAGE.offered]; // the value first: a phone shows its beginning
   languageMenu.replaceChildren(...entries.map(([tag, name]) => html("option", { value: tag, lang: tag || null, selected: tag === (LANGUAGE.chosen ?? "") }, name)));
 }
 

@@ -164,7 +164,7 @@ function paintPrefix(pen, scene, plan, ink) {
 
 // One path a colour: thousands of single fills would take longer than a frame.
 function paintCells(pen, scene, plan, ink, accepted) {
-  const paths = Object.fromEntries(["cell-empty", "cell", "cell-self", "accept"].map((name) => [name, pen.newPath ? pen.newPath() : new Path2D()]));
+  const paths = Object.fromEntries(["cell-empty", "cell", "accept"].map((name) => [name, pen.newPath ? pen.newPath() : new Path2D()]));
   const pad = plan.cell > 8 ? 1 : 0.25;
   const size = plan.cell - 2 * pad;
   const fine = plan.cell <= 8; // too small for lines between the cells: the empty ones are one ground
@@ -174,7 +174,7 @@ function paintCells(pen, scene, plan, ink, accepted) {
     for (let column = 0; column < plan.count; column++) {
       if (fine && !seen.has(column)) continue;
       const both = accepted.has(row) && accepted.has(column);
-      const name = seen.has(column) ? (both ? "accept" : column === row ? "cell-self" : "cell") : "cell-empty";
+      const name = seen.has(column) ? (both ? "accept" : "cell") : "cell-empty";
       paths[name].rect(plan.left + column * plan.cell + pad, plan.top + row * plan.cell + pad, size, size);
     }
   }

@@ -75,7 +75,7 @@ def decode(session, selection=None, **changes):
 def test_a_chosen_model_is_used_by_its_visitor_alone(session, other):
     before = trace_of(decode(session))
     mine = taken(session, wish(other))
-    assert session.models.badge(mine).startswith("other, 2 Medusa heads")
+    assert session.models.badge(mine).startswith("other · 2 Medusa heads")
     trace = trace_of(decode(session, mine))
     assert trace["model"]["base"] == "other"
     assert trace["output"]["token_ids"] != before["output"]["token_ids"]

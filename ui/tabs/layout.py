@@ -31,6 +31,11 @@ HEADER = f"""
 </header>
 """
 OLD_SECONDS = 600  # age of an uploaded file that is deleted: it is read
+# Zinc in the light theme; the linked view's own navy in the dark one.
+_NEUTRAL = gr.themes.Color(
+    name="medusa", c50="#fafafa", c100="#f4f4f5", c200="#e4e4e7", c300="#d4d4d8", c400="#a1a1aa", c500="#71717a",
+    c600="#343c4b", c700="#2a313e", c800="#141923", c900="#10141d", c950="#0b0e14",
+)  # fmt: skip
 TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
 
 
@@ -123,7 +128,7 @@ def gradio_theme() -> gr.themes.Base:
     return gr.themes.Default(
         primary_hue=gr.themes.colors.blue,
         secondary_hue=gr.themes.colors.blue,
-        neutral_hue=gr.themes.colors.zinc,
+        neutral_hue=_NEUTRAL,
         radius_size=gr.themes.sizes.radius_md,
         spacing_size=gr.themes.sizes.spacing_sm,
         font=SANS,
@@ -139,6 +144,11 @@ def gradio_theme() -> gr.themes.Base:
         body_text_color_subdued_dark=DARK.muted,
         block_info_text_color=LIGHT.muted,
         block_info_text_color_dark=DARK.muted,
+        color_accent=LIGHT.accepted,
+        checkbox_background_color_selected=LIGHT.accepted,
+        checkbox_background_color_selected_dark=LIGHT.accepted,
+        checkbox_border_color_selected=LIGHT.accepted,
+        checkbox_border_color_selected_dark=LIGHT.accepted,
         slider_color=LIGHT.accepted,
         slider_color_dark=DARK.accepted,
         block_shadow="none",

@@ -115,7 +115,7 @@ function buildStats(digits) {
     cells.rate.textContent = now.rate === null ? "–" : grouped(now.rate, digits);
     cells.passes.textContent = String(now.passes);
     cells.perStep.textContent = now.perStep === null ? "–" : now.perStep.toFixed(2);
-    cells.ms.textContent = now.ms === null ? "–" : now.ms.toFixed(1);
+    cells.ms.textContent = now.ms === null ? "–" : now.ms.toFixed(2);
   }
   return { root, draw };
 }

@@ -2,7 +2,7 @@
 
 const RATIO = 10; // a figure below it is shown with a decimal: ratios, and speeds of very slow models
 const grouped = (value, digits = 0) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
-const seconds = (value) => `${value.toFixed(2)} s`;
+const seconds = (value) => (value < 1 ? `${(1000 * value).toFixed(1)} ms` : `${value.toFixed(2)} s`);
 const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : `${count} ${count === 1 ? word : many}`);
 
 // A lane's timetable: when each step ended, and which tokens were on screen from then on.

@@ -60,7 +60,7 @@ DARK = Palette(
     text="#F4F4F5",
     muted="#A1A1AA",
     grid="#333843",
-    paper="#18181B",
+    paper="#141923",
     phases=("#1FC29A", "#56B4E9", "#CC79A7", "#E69F00", "#8A8A8A"),
     scale="Cividis",
 )

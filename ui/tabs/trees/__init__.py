@@ -43,16 +43,16 @@ def build(
     first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            use = [
-                gr.Button("Use in Watch", variant="primary", elem_id="trees-use-decode"),
-                gr.Button("Use in Compare", elem_id="trees-use-race"),
-            ]
             with gr.Group():
                 again = gr.Checkbox(
                     False, label="Count the accuracies again too", elem_id="trees-again",
                     info="on a few short texts; the shipped ones rest on many more",
                 )  # fmt: skip
             bar = run_buttons("trees", "Measure on this machine")
+            use = [
+                gr.Button("Use in Watch", elem_id="trees-use-decode"),
+                gr.Button("Use in Compare", elem_id="trees-use-race"),
+            ]
             files = build_files()
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
