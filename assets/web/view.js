@@ -60,12 +60,14 @@ function buildParts(host, store, uid, { lecture, whole }) {
   const former = html("p", { class: "mdv-former", role: "status" });
   const grid = html("div", { class: "mdv-grid" }, strip.card, transport.card, phases.card, banner.card,
     tree.card, inspector.card, mask.card, kv.card, counters.card, worth.card);
+  const pager = makePager(grid, [[say`Tree`, tree.card], [say`Phases`, phases.card], [say`Why?`, inspector.card], [say`Mask`, mask.card],
+    [say`KV cache`, kv.card], [say`So far`, counters.card], [say`The whole run`, worth.card]]);
   // Stands for tree, mask and reason of a step whose details are not here.
   const away = html("p", { class: "mdv-away", role: "status", hidden: true });
   tree.card.querySelector("header").after(away);
   const seen = { text: strip, timeline: transport, phases, tree, mask, why: inspector, cache: kv };
   for (const [name, part] of Object.entries(seen)) (part.head || part.card).dataset.part = name;
-  const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, grid);
+  const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, pager, grid);
   if (lecture) {
     const help = makeHelp(root);
     const lectures = makeLecture(root, { narrowest: STAGE_WIDTH, lines: STAGE_LINES, least: 1 });

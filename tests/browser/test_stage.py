@@ -120,7 +120,7 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
     assert box["x"] + box["width"] <= 390
     assert box["y"] + box["height"] <= 844
     assert mask.bounding_box()["x"] >= 390
-    page.evaluate("document.querySelector('#decode-view .mdv-grid').scrollBy(2 * innerWidth, 0)")
+    page.evaluate("document.querySelector('#decode-view .mdv-grid').scrollBy(3 * innerWidth, 0)")
     page.wait_for_function(
         "Math.abs(document.querySelector('[data-part=mask]').getBoundingClientRect().x) < 30"
     )
@@ -208,3 +208,23 @@ def least_move(nodes: list[dict[str, Any]], epsilon: float, delta: float, root: 
             ):
                 return by
     return float("inf")
+
+
+def test_a_phone_finds_every_card_by_its_name(shared):
+    page = shared(PHONE)
+    names = page.locator("#decode-view .mdv-pager button")
+    assert names.all_inner_texts() == [
+        "Tree",
+        "Phases",
+        "Why?",
+        "Mask",
+        "KV cache",
+        "So far",
+        "The whole run",
+    ]
+    names.nth(0).click()
+    page.wait_for_selector("#decode-view .mdv-pager [aria-current] >> text=Tree")
+    names.nth(1).click()
+    page.wait_for_selector("#decode-view .mdv-pager [aria-current] >> text=Phases")
+    page.locator("#decode-view .mdv-phase[data-phase=propose]").click()
+    page.wait_for_selector("#decode-view .mdv-phasewords >> text=Propose")

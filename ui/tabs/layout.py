@@ -31,11 +31,6 @@ HEADER = f"""
 </header>
 """
 OLD_SECONDS = 600  # age of an uploaded file that is deleted: it is read
-# Zinc in the light theme; the linked view's own navy in the dark one.
-_NEUTRAL = gr.themes.Color(
-    name="medusa", c50="#fafafa", c100="#f4f4f5", c200="#e4e4e7", c300="#d4d4d8", c400="#a1a1aa", c500="#71717a",
-    c600="#343c4b", c700="#2a313e", c800="#141923", c900="#10141d", c950="#0b0e14",
-)  # fmt: skip
 TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
 
 
@@ -125,10 +120,14 @@ def page_head() -> str:
 
 def gradio_theme() -> gr.themes.Base:
     """The built-in default theme in the palette's blue, with the machine's own fonts and no remote file."""
+    neutral = gr.themes.Color(  # zinc in the light theme; in the dark one the linked view's navy
+        c50="#fafafa", c100="#f4f4f5", c200="#e4e4e7", c300="#d4d4d8", c400="#a1a1aa", c500="#71717a",
+        c600="#343c4b", c700="#2a313e", c800="#141923", c900="#10141d", c950="#0b0e14", name="navy",
+    )  # fmt: skip
     return gr.themes.Default(
         primary_hue=gr.themes.colors.blue,
         secondary_hue=gr.themes.colors.blue,
-        neutral_hue=_NEUTRAL,
+        neutral_hue=neutral,
         radius_size=gr.themes.sizes.radius_md,
         spacing_size=gr.themes.sizes.spacing_sm,
         font=SANS,
