@@ -37,8 +37,7 @@ class Recipe:
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
-    losses: Callable[[Any, Batch], Any]  # Computes a batch's losses by the forward, its first argument.
-    total: Callable[[Any, int], Losses]  # Combines them at a step; "loss" is what is minimised.
+    losses: Callable[[Any, Batch, int], Losses]  # by the forward, of a batch at a step; "loss" is minimised
     score: Scoring  # of held-out text
     weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
     save: Callable[[Path], None]
@@ -66,8 +65,7 @@ class DrafterRun:
         def losses_of(step: int, number: int) -> Losses:
             batch = batches.of(step, number)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                found = recipe.losses(run.forward, batch)
-            return recipe.total(found, step)
+                return recipe.losses(run.forward, batch, step)
 
         def evaluate() -> Metrics:
             return heldout_scores(recipe.score, batches.heldout, device, bf16=bf16)

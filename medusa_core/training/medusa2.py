@@ -13,7 +13,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -97,13 +97,13 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
         compile_base(model, run.device)
     joint = JointLosses(model, heads, config.teacher == "self")
 
-    def total(found: tuple[torch.Tensor, torch.Tensor], step: int) -> Losses:
-        backbone, losses = found
+    def losses(forward: Any, batch: Batch, step: int) -> Losses:
+        backbone, found = forward(batch.tokens, batch.trained)
         weight = config.head_weight
         if config.head_warmup == "sine":
             weight = sine_weight(weight, step, config.steps)
-        loss = backbone + weight * weighted_sum(losses, config.head_decay)
-        return {"loss": loss, "loss/base": backbone} | each_loss(losses)
+        loss = backbone + weight * weighted_sum(found, config.head_decay)
+        return {"loss": loss, "loss/base": backbone} | each_loss(found)
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         joint.eval()
@@ -114,8 +114,7 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
     recipe = Recipe(
         "joint",
         joint.train(),
-        lambda forward, batch: forward(batch.tokens, batch.trained),
-        total,
+        losses,
         score,
         [
             (heads.named_parameters(), config.learning_rate),
