@@ -24,7 +24,22 @@ from medusa_core.model.rotary import Rotations, rotated, rotations
 
 # Rotated queries [T, H, D] and keys [T, G, D], and values [T, G, D] → what each row reads, [T, H · D].
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# Writes keys and values [1, G, T, D] and returns all [1, G, S, D] that may be seen.
+Write = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 _LEAST_POSITIONS = 64  # least size of a table of rotations
+
+
+def attention_by(write: Write, visible: torch.Tensor | None = None) -> Attention:
+    """The attention of rows that see what ``write`` returns, or of it what is ``visible`` [T, S]."""
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        keys, values = write(key.transpose(0, 1)[None], value.transpose(0, 1)[None])
+        mixed = F.scaled_dot_product_attention(
+            query.transpose(0, 1)[None], keys, values, visible, enable_gqa=True
+        )
+        return mixed[0].transpose(0, 1).flatten(1)
+
+    return attend
 
 
 class SelfAttention(nn.Module):
