@@ -88,7 +88,7 @@ class RowsDrafter(Drafter, Protocol):
     """A drafter that keeps something of each row of the text, such as a key-value cache of its own."""
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows, so that nothing is copied while it grows."""
+        """Make room for a text of so many rows. Called before ``begin``, for the whole of a run."""
         ...
 
     def cache_bytes_for(self, rows: int) -> int:

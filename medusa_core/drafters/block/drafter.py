@@ -121,7 +121,6 @@ class BlockDrafter:
         """The likeliest combinations of the block's guesses below ``root``."""
         levels = min(depth, self._tree.depth)
         size = self._model.block
-        self._cache.grow_for(size)
         embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
         layers = range(len(self._model.layers))
         attends = [attention_by(partial(self._cache.update, layer_idx=layer)) for layer in layers]
@@ -137,7 +136,6 @@ class BlockDrafter:
         count = len(features)
         if not count:
             return
-        self._cache.grow_for(count)
         fused = self._model.fuse(features.to(self._embedding))
         text = self._model.text(fused, self._rotary.at(self.length, count))
         for layer, parts in enumerate(text):
