@@ -47,7 +47,8 @@ class MergedDrafter:
     @property
     def length(self) -> int:
         """Tokens of the text that the first has read."""
-        return self._drafters[0].length
+        first = self._drafters[0]
+        return first.length if isinstance(first, RowsDrafter) else 0
 
     def read_cache(self, cache: TreeCache) -> None:
         """Hand the run's cache to those that read it."""

@@ -74,11 +74,6 @@ class LookupDrafter:
         # Per n-gram of 1 to lookup_ngram tokens, the lengths of the text at its ends, in rising order.
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 
-    @property
-    def length(self) -> int:
-        """Tokens of the text it has read."""
-        return len(self._tokens)
-
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Note the n-grams of the prompt that are not noted yet."""
         self._extend(tokens[len(self._tokens) :])
