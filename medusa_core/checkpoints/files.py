@@ -157,13 +157,13 @@ def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> An
         return torch.load(file, map_location=device, weights_only=True, mmap=mapped and is_zipfile(file))
 
 
-def read_pickled(file: Path, what: str = "heads") -> State:
-    """All tensors of a pickle, by the loader that runs nothing in it.
+def read_pickled(file: Path, what: str = "heads", *, mapped: bool = False) -> State:
+    """All tensors of a pickle, by the loader that runs nothing in it; ``mapped`` as for ``load_pickled``.
 
     Raises MedusaError that says it could not read ``what``.
     """
     try:
-        state = load_pickled(file)
+        state = load_pickled(file, mapped=mapped)
     except Exception as error:  # a damaged pickle makes its reader stumble over anything
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):

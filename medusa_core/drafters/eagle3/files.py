@@ -5,7 +5,6 @@ V vocabulary · V' draft vocabulary
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from medusa_core.checkpoints.files import (
     read_config,
     read_pickled,
     read_tensors,
+    require_tensors,
 )
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
 
 _WHAT = "EAGLE-3 weights"
+_AGAIN = f"names as in the public code, vLLM and speculators are read, fetch them with {CONFIG_NAME} again"
 _MAPS = ("d2t", "t2d")
 _PUBLIC, _NUMBERED = "midlayer.", "layers.0."  # the layer's names in the public code, and in vLLM's
 _ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and compute it anew
@@ -72,8 +73,9 @@ def read_draft(folder: Path, shape: DraftShape) -> State:
         for name, tensor in state.items()
         if not name.endswith(_ROTARY)
     }
+    own = {name: tensor for name, tensor in state.items() if name not in (*_MAPS, EMBEDDING)}
+    require_tensors(f"EAGLE-3 in {folder}", own, shape.tensors(), _AGAIN)
     try:
-        _require_shapes(state, shape)
         return state | _maps(state, shape)
     except MedusaError as error:
         raise MedusaError(f"the {_WHAT} in {folder} {error}") from error
@@ -84,34 +86,6 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
     write_config(folder, model.shape.config() | {BASE_KEY: base})
     weights = {name: tensor.detach().to("cpu", dtype) for name, tensor in model.named_parameters()}
     write_file(weights | {"d2t": model.d2t.cpu(), "t2d": model.t2d.cpu()}, folder / WEIGHTS_NAME)
-
-
-def _require_shapes(state: State, shape: DraftShape) -> None:
-    wanted = shape.tensors()
-    missing, unknown = (
-        sorted(set(wanted) - set(state)),
-        sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}),
-    )
-    if missing and unknown:
-        raise MedusaError(
-            f"lack {_several(missing)} and have {_several(unknown)}: names as in the public code, vLLM and "
-            "speculators are read, and no others"
-        )
-    if missing:
-        raise MedusaError(f"lack {_several(missing)}: fetch them again")
-    if unknown:
-        raise MedusaError(
-            f"have {_several(unknown)}, which a Llama's layer as {CONFIG_NAME} describes it does not use: "
-            "name other weights"
-        )
-    for name, size in wanted.items():
-        has = tuple(state[name].shape)
-        if has != size or not state[name].is_floating_point():
-            kind = str(state[name].dtype).removeprefix("torch.")
-            raise MedusaError(
-                f"hold {name} as {list(has)} of {kind}, {CONFIG_NAME} makes it {list(size)} of floats: "
-                "fetch both again"
-            )
 
 
 def _maps(state: State, shape: DraftShape) -> State:
@@ -142,8 +116,3 @@ def _maps(state: State, shape: DraftShape) -> State:
     if "t2d" in state and not torch.equal(state["t2d"].bool(), known):
         raise MedusaError("have a t2d that names other tokens than d2t: fetch them again")
     return {"d2t": offsets.long(), "t2d": known}
-
-
-def _several(names: list[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return json.dumps(names[0]) + more

@@ -11,9 +11,8 @@ from medusa_core.checkpoints.files import (
     FULL_PREFIX,
     Layout,
     layout_of,
-    load_pickled,
-    pickle_fault,
     read_config,
+    read_pickled,
     tensor_headers,
 )
 from medusa_core.checkpoints.heads import write_heads
@@ -22,7 +21,6 @@ from medusa_core.checkpoints.names import HEADS_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.errors import MedusaError
 
 if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
@@ -64,7 +62,7 @@ def head_numbers(folder: Path, base: ModelSize) -> int:
     layout = layout_of(folder)
     pickled = folder / f"{HEADS_NAME}.pt"
     if layout is Layout.HEADS and pickled.is_file():
-        return _numbers_pickled(pickled)
+        return sum(tensor.numel() for tensor in read_pickled(pickled, mapped=True).values())
     prefix = FULL_PREFIX if layout is Layout.FULL else ""
     names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
     files = folder.glob(f"{names}.safetensors") if layout else ()
@@ -78,12 +76,3 @@ def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
     layers = config.get("medusa_num_layers") or 1
     own = 0 if str(config.get("version")) == "2" else base.vocabulary * base.width
     return heads * (layers * (base.width**2 + base.width) + own)
-
-
-def _numbers_pickled(file: Path) -> int:
-    try:
-        # Shapes alone: the numbers stay on the disk.
-        state = load_pickled(file, "meta", mapped=True)
-        return sum(tensor.numel() for tensor in state.values())
-    except Exception as error:  # a damaged pickle makes its reader stumble over anything
-        raise MedusaError(f"cannot read the heads in {file.parent}: {pickle_fault(file, error)}") from error
