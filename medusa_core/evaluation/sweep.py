@@ -249,14 +249,10 @@ def _count(found: _Round, step: Step, last: PhaseTimes | None) -> PhaseTimes:
     found.rows += step.tree.size
     found.positions += step.cache_length
     if step.ms is not last:
-        _add(found, step.ms)
+        found.forwards += 1
+        for phase in TIMES:
+            found.ms[phase] += getattr(step.ms, phase)
     return step.ms
-
-
-def _add(found: _Round, ms: PhaseTimes) -> None:
-    found.forwards += 1
-    for phase in TIMES:
-        found.ms[phase] += getattr(ms, phase)
 
 
 def _record(case: Case, log: Sequence[_Round], ceilings: Ceilings) -> dict[str, Any]:

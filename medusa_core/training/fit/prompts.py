@@ -177,11 +177,6 @@ def _are_prompts(found: object) -> bool:
     )
 
 
-def first_of(prompts: Sequence[list[int]], count: int) -> list[list[int]]:
-    """At most ``count`` prompts."""
-    return [list(prompt) for prompt in prompts[:count]]
-
-
 def _ids(text: str, tokenizer: PreTrainedTokenizerBase, count: int) -> list[int]:
     """The first tokens of a text."""
     return tokenizer(text[: count * _CHARACTERS], verbose=False)["input_ids"][:count]
