@@ -13,7 +13,7 @@ from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_size, load_draft, owner_of
 from medusa_core.drafters.eagle3.files import save
-from medusa_core.drafters.eagle3.model import RotaryTable
+from medusa_core.drafters.eagle3.model import rotary_table
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
@@ -256,7 +256,7 @@ def test_without_a_base_in_the_config_the_model_is_asked_for(tmp_path):
 @pytest.mark.parametrize("said", [{}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}])
 def test_rotations_lie_on_the_device_that_is_asked_for(said):
     """A device without memory stands for a GPU: tensors of the CPU do not mix with its own either."""
-    found = RotaryTable(DraftShape.of(files.config(**said)), torch.device("meta")).at(2, 5)
+    found = rotary_table(DraftShape.of(files.config(**said)), torch.device("meta")).at(2, 5)
     assert (found.cos.device.type, found.cos.shape[0]) == ("meta", 5)
 
 
@@ -266,8 +266,8 @@ def test_rotations_lie_on_the_device_that_is_asked_for(said):
     {"rope_theta": None, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}},
 ])  # fmt: skip
 def test_scaled_positions_are_turned_as_the_config_says(said):
-    plain = RotaryTable(DraftShape.of(files.config()), torch.device("cpu")).at(0, 10)
-    scaled = RotaryTable(DraftShape.of(files.config(**said)), torch.device("cpu")).at(0, 19)
+    plain = rotary_table(DraftShape.of(files.config()), torch.device("cpu")).at(0, 10)
+    scaled = rotary_table(DraftShape.of(files.config(**said)), torch.device("cpu")).at(0, 19)
     torch.testing.assert_close(scaled.cos[::2], plain.cos)
     torch.testing.assert_close(scaled.sin[::2], plain.sin)
 

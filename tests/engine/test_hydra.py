@@ -179,7 +179,7 @@ def test_each_head_computes_the_recorded_numbers(golden, kind):
         hidden = torch.tensor(unit["hidden_states"])
         state = hidden[-1]
         if heads.prefix is not None:
-            cache = TreeCache(1, 0)
+            cache = TreeCache(1, len(hidden))
             heads.prefix.read(hidden, cache)
             state = heads.prefix.last(state, cache)
             wanted = torch.tensor(unit["prefix_embedding_last"])

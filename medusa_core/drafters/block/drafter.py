@@ -24,10 +24,11 @@ from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
 from medusa_core.drafters.eagle3.draft import target_embedding
-from medusa_core.drafters.eagle3.model import RotaryTable, attention_by
+from medusa_core.drafters.eagle3.model import attention_by, rotary_table
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import Features
 from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -44,7 +45,7 @@ class BlockDraft:
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rotary", RotaryTable(self.model.shape, self.embedding.device))
+        object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
 
     @property
     def label(self) -> str:
