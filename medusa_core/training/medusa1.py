@@ -120,7 +120,7 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
     """
     lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
     if not config.start:
-        return MedusaHeads.fresh(lm_head, config.heads, config.head_layers)
+        return MedusaHeads.fresh(lm_head, config.heads, config.head_layers, shared=config.lm_head == "base")
     folder = locate_heads(config.start)
     heads = build_heads(read_heads(folder), lm_head, folder)
     if isinstance(heads, TruncatedHeads):

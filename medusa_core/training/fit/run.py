@@ -41,13 +41,11 @@ from medusa_core.training.fit.stages import (
     ANSWERS,
     HEADS_RUN,
     JOINT_RUN,
-    START,
     answer_config,
     base_path,
     head_config,
     is_embedded,
     joint_config,
-    write_shared_start,
 )
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train
@@ -97,7 +95,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
             path = Path(config.prompts).expanduser()
             heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
             write_heldout(folder / HELDOUT, heldout)
-        plan = size_plan(first, config, probe(config, first, shape, folder, _seeds(config), watch))
+        plan = size_plan(first, config, probe(config, first, folder, _seeds(config), watch))
         write_plan(folder, config, plan)
     notes = []
     if tokenizer.chat_template and not config.prompts and not is_embedded(config):
@@ -127,8 +125,6 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         _consume(write_answers(settings, folder / ANSWERS), watch)
 
     def train_stage(recipe: Medusa1Config) -> None:
-        if recipe.start == str(folder / START):
-            write_shared_start(config, prepared.shape, folder)
         _consume(train(recipe), watch)
 
     def calibrate() -> None:
