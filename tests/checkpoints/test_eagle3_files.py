@@ -171,6 +171,14 @@ def test_a_fault_is_refused_with_its_name(engine, tmp_path, fault):
     assert "\n" not in str(caught.value)
 
 
+def test_sizes_of_which_no_layer_can_be_made_are_refused_before_the_weights_are_here(tmp_path):
+    huge = dict.fromkeys(("hidden_size", "num_attention_heads", "head_dim"), 2**24)
+    folder = files.write(tmp_path / "draft", {}, files.config(**huge))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(MedusaError, match=r"the sizes in config\.json make no layer"):
+        draft_size(folder, None)
+
+
 class Harmful:
     def __reduce__(self):
         return print, ("was run",)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from medusa_core.checkpoints.files import (
+    AGAIN,
     State,
     headers,
     read_config,
@@ -21,11 +22,11 @@ from medusa_core.checkpoints.files import (
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
+from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError, counted, reason_of
 
 if TYPE_CHECKING:
-    from medusa_core.drafters.eagle3.model import DraftModel
     from medusa_core.loading.model_size import ModelSize
 
 _WHAT = "EAGLE-3 weights"
@@ -47,7 +48,8 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     """The memory it takes beside ``base``, by the files' headers or else the config. Raises MedusaError."""
     shape = read_shape(folder)
     own = headers(folder, WEIGHTS_NAME, lambda name: name not in (*_MAPS, EMBEDDING))
-    return DraftSize(sum(header.count for header in own) or shape.weights, shape.cache_row)
+    weights = sum(header.count for header in own) or sum(size.numel() for size in _sizes(shape).values())
+    return DraftSize(weights, shape.cache_row)
 
 
 def read_shape(folder: Path) -> DraftShape:
@@ -74,7 +76,7 @@ def read_draft(folder: Path, shape: DraftShape) -> State:
         if not name.endswith(_ROTARY)
     }
     own = {name: tensor for name, tensor in state.items() if name not in (*_MAPS, EMBEDDING)}
-    require_tensors(f"EAGLE-3 in {folder}", own, shape.tensors(), _AGAIN)
+    require_tensors(f"EAGLE-3 in {folder}", own, _sizes(shape), _AGAIN)
     try:
         return state | _maps(state, shape)
     except MedusaError as error:
@@ -86,6 +88,18 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
     write_config(folder, model.shape.config() | {BASE_KEY: base})
     weights = {name: tensor.detach().to("cpu", dtype) for name, tensor in model.named_parameters()}
     write_file(weights | {"d2t": model.d2t.cpu(), "t2d": model.t2d.cpu()}, folder / WEIGHTS_NAME)
+
+
+def _sizes(shape: DraftShape) -> dict[str, torch.Size]:
+    """Names and sizes of the weights, without the maps between the vocabularies. Raises MedusaError."""
+    try:
+        with torch.device("meta"):
+            model = DraftModel(shape)
+    except RuntimeError as error:  # each of its sizes is possible, and a product of them is not
+        raise MedusaError(
+            f"the sizes in {CONFIG_NAME} make no layer ({reason_of(error)}): {AGAIN}"
+        ) from error
+    return {name: weight.shape for name, weight in model.named_parameters()}
 
 
 def _maps(state: State, shape: DraftShape) -> State:
