@@ -28,6 +28,8 @@ from medusa_core.trees.tree import depths_of
 class Eagle3Drafter:
     """Drafts after a text of which it has read all tokens; row t of its cache needs token t + 1 too."""
 
+    name, title, first = NAME, "EAGLE-3", "three hidden states of the model"  # in the origins of its guesses
+
     def __init__(self, target: Target, draft: Eagle3Draft, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
         self.features = Features(draft.layers, all_rows=True)
@@ -170,8 +172,7 @@ class Eagle3Drafter:
         )
 
     def _origin(self, parent: int, level: int, rank: int) -> Origin:
-        """Where a guess comes from, in EAGLE-3's terms."""
-        fed = "fed three hidden states of the model" if level == 1 else "fed its own output"
+        fed = self.first if level == 1 else "its own output"
         of = f"node {parent}" if parent else "the root"
-        note = f"EAGLE-3, level {level}, {fed}: child {rank + 1} of {of}"
-        return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
+        note = f"{self.title}, level {level}, fed {fed}: child {rank + 1} of {of}"
+        return Origin(self.name, rank=rank, label=f"L{level} #{rank + 1}", note=note)
