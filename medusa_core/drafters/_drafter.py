@@ -26,7 +26,6 @@ class Drafter(Protocol):
 
     largest_tree: int  # nodes with the root
     features: Features  # hidden states that it reads
-    cache_bytes: int  # of its own key-value cache, 0 for those that have none
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now.
@@ -81,6 +80,11 @@ class CacheDrafter(Drafter, Protocol):
 @runtime_checkable
 class RowsDrafter(Drafter, Protocol):
     """A drafter that keeps something of each row of the text, such as a key-value cache of its own."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that it keeps now."""
+        ...
 
     @property
     def length(self) -> int:

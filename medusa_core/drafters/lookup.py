@@ -64,7 +64,6 @@ class LookupDrafter:
     """Keeps the places of every n-gram of the text and copies on from the latest one that matches."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.lookup_tokens + 1

@@ -61,7 +61,6 @@ class NgramDrafter:
     """Counts every n-gram of the text so far and drafts those that start with the root."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1

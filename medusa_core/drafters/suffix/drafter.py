@@ -39,7 +39,6 @@ class SuffixDrafter:
     """Keeps the automaton of the text and drafts its likeliest continuations."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
