@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -63,6 +63,12 @@ def load_frozen(config: DrafterConfig, device: torch.device) -> PreTrainedModel:
     if not config.base_4bit:
         model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     return model.eval().requires_grad_(False)
+
+
+def frozen_head(base: PreTrainedModel) -> torch.Tensor:
+    """The base's LM head [V, d], untrained."""
+    weight: torch.Tensor = cast("Any", base.get_output_embeddings()).weight
+    return weight.detach()
 
 
 def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedModel | PeftModel:

@@ -18,12 +18,12 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.block.files import read, save
 from medusa_core.drafters.block.model import BlockModel, block_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, load_frozen
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import BlockConfig
 from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
 from medusa_core.training.loop import End, Progress, never
-from medusa_core.training.mtp import copy_last_norm, frozen_head, know_all_tokens
+from medusa_core.training.mtp import copy_last_norm, know_all_tokens
 
 
 def block(config: BlockConfig, end: End = never) -> Generator[Progress, None, None]:

@@ -25,7 +25,7 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, load_frozen
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
@@ -143,9 +143,9 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     model.t2d[known] = True
     model.d2t[:] = known - torch.arange(len(known))
     # The LM head is to say what the base's would, so it begins as a copy.
-    head = cast("Any", base.get_output_embeddings()).weight
+    head = frozen_head(base)
     if head.shape == (shape.vocabulary, shape.hidden):  # not packed into a few bits
-        model.lm_head.weight.data.copy_(head.detach().float().cpu()[known])
+        model.lm_head.weight.data.copy_(head.float().cpu()[known])
     return model
 
 

@@ -22,7 +22,7 @@ from medusa_core.drafters.hydra.files import read_state, save_heads
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import Arch, Kind, from_public, kind_of
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, load_frozen, read_base
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HydraConfig
 from medusa_core.training.data import Batch
 from medusa_core.training.drafter_run import DrafterRun
@@ -108,7 +108,7 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
     Raises MedusaError when those do not fit the model or the settings.
     """
     text = model.config.get_text_config(decoder=True)
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     wanted = Kind(Arch.PREFIX_MLP if config.prefix else Arch.MLP, config.heads, config.head_layers)
     if not config.start:
         heads = HydraHeads.fresh(lm_head, wanted.heads, wanted.layers, text if config.prefix else None)

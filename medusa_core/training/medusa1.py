@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -24,7 +24,7 @@ from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, compile_base, load_frozen, read_base
+from medusa_core.training.base_model import base_name, compile_base, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HeadsConfig, Medusa1Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
@@ -118,7 +118,7 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
     ``own_last`` gives heads that share the base's LM head one of their own, for a base that will change.
     Raises MedusaError when those do not fit the model or the settings.
     """
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     if not config.start:
         return MedusaHeads.fresh(lm_head, config.heads, config.head_layers, shared=config.lm_head == "base")
     folder = locate_heads(config.start)

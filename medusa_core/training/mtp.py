@@ -18,7 +18,7 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.mtp.files import SHARED, check_layer, read_layer, require_kind, save
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.training.base_model import base_name, load_frozen
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import MtpConfig
 from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
@@ -57,12 +57,6 @@ def start_layer(config: MtpConfig, base: PreTrainedModel) -> MtpLayer:
         layer.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     know_all_tokens(layer)
     return layer
-
-
-def frozen_head(base: PreTrainedModel) -> torch.Tensor:
-    """The base's LM head [V, d], which the drafter shares and does not train."""
-    weight: torch.Tensor = cast("Any", base.get_output_embeddings()).weight
-    return weight.detach()
 
 
 def copy_last_norm(base: PreTrainedModel, norm: torch.nn.RMSNorm) -> None:

@@ -22,7 +22,7 @@ from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
 from medusa_core.errors import MedusaError
 from medusa_core.model.recording import final_norm, states_before_norm
-from medusa_core.training.base_model import base_name, load_frozen
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch
 from medusa_core.training.drafter_run import DrafterRun
@@ -80,7 +80,7 @@ def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftH
     Raises MedusaError when those do not fit the model or the settings.
     """
     text = model.config.get_text_config(decoder=True)
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     if not config.start:
         norm = cast("torch.Tensor", final_norm(model).weight)
         return TokenSwiftHeads.fresh(lm_head, norm, config.heads, epsilon_of(text))
