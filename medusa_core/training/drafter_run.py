@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
 from medusa_core.training.config import DrafterConfig
-from medusa_core.training.data import Batch, TrainingData, load_data
+from medusa_core.training.data import Batch, load_data
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.loop import End, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.losses import HeadScores, next_token_loss
@@ -107,18 +107,7 @@ class Batches:
         self._accumulate = config.accumulate
         # One process writes the cache of encoded text, the others read it.
         with accelerator.main_process_first():
-            self.data: TrainingData = load_data(
-                data=config.data,
-                recipe=config.recipe,
-                data_root=config.data_root,
-                heldout_share=config.heldout_share,
-                sequence_length=config.sequence_length,
-                windows=config.tokens // config.sequence_length + 1,
-                held=config.heldout_windows,
-                seed=config.seed,
-                tokenizer=tokenizer,
-                cache=Path(config.out) / "tokens",
-            )
+            self.data = load_data(config, tokenizer)
         self.heldout = self.data.heldout
 
     def of(self, step: int, number: int) -> Batch:
