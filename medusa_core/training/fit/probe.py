@@ -20,14 +20,13 @@ from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import Plan, Rates
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
-    ANSWERS,
     answer_config,
     head_config,
     joint_config,
 )
 from medusa_core.training.fit.timed import step_seconds
 from medusa_core.training.loop import Progress
-from medusa_core.training.self_distill import write_answers
+from medusa_core.training.self_distill import self_distill
 
 OnProgress = Callable[[Progress], None]
 _LONG_ENOUGH = 8.0  # seconds after which a part of the probe has seen enough
@@ -74,8 +73,7 @@ def probe(config: FitConfig, plan: Plan, folder: Path, seeds: Path | None, watch
 def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> tuple[float, float]:
     """Tokens a second, and tokens an answer."""
     settings = answer_config(config, replace(plan, answers=2 * config.answer_batch), seeds)
-    settings = replace(settings, out=str(place))
-    with closing(write_answers(settings, place / ANSWERS)) as records:
+    with closing(self_distill(replace(settings, out=str(place)))) as records:
         batches = tokens = 0
         for record in records:
             if record.step == batches:  # it is within a batch

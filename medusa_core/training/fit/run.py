@@ -38,7 +38,6 @@ from medusa_core.training.fit.prompts import (
 from medusa_core.training.fit.report import REPORT, make_report, write_card
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
-    ANSWERS,
     HEADS_RUN,
     JOINT_RUN,
     answer_config,
@@ -51,7 +50,7 @@ from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train
 from medusa_core.training.run_folder import RESULT as RESULT_FILE
 from medusa_core.training.run_folder import read_record, result_of, write_record
-from medusa_core.training.self_distill import write_answers
+from medusa_core.training.self_distill import ANSWERS, self_distill
 
 DONE = "done.json"
 FITTED = "fitted"
@@ -121,8 +120,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
     def answer() -> None:
-        settings = answer_config(config, plan, _seeds(config))
-        _consume(write_answers(settings, folder / ANSWERS), watch)
+        _consume(self_distill(answer_config(config, plan, _seeds(config))), watch)
 
     def train_stage(recipe: Medusa1Config) -> None:
         _consume(train(recipe), watch)

@@ -9,8 +9,8 @@ from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.plan import Plan
 from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.self_distill import ANSWERS
 
-ANSWERS = "answers"
 HEADS_RUN = "train-heads"
 JOINT_RUN = "train-joint"
 EVALUATIONS = 3
