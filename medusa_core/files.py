@@ -7,6 +7,7 @@ Both are refused as an ``OSError`` that says so, which every reader's own messag
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import tempfile
@@ -14,8 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -111,6 +113,18 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path, encoding: str = "utf-8") -> str:
     """The file's text with its line ends as they are. Raises OSError, and ValueError for other bytes."""
     return read_bytes(path).decode(encoding)
+
+
+def read_asset(file: Path) -> Any:
+    """What a JSON file of the project holds, of JSON Lines a list. Raises MedusaError for a damaged one."""
+    try:
+        text = read_text(file)
+        return [*map(json.loads, text.splitlines())] if file.suffix == ".jsonl" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise MedusaError(
+            f"cannot read {file} ({reason_of(error)}): "
+            "restore it with git checkout, or install the project again"
+        ) from error
 
 
 def refuse_special_files(folder: Path) -> None:

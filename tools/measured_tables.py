@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from medusa_core.cli.main import exit_code_of
 from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
@@ -25,12 +26,13 @@ from medusa_core.experiments.record import (
     Spread,
     nodes_words,
     number_words,
+    read_record,
     spread_words,
 )
 from medusa_core.experiments.remarks import has_older_weights, reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, by_series, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
-from medusa_core.files import project_folder, read_text
+from medusa_core.files import project_folder, read_asset, read_text
 from medusa_core.words import bytes_words, count_words, three_digits
 
 BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
@@ -45,6 +47,8 @@ def main(arguments: list[str] | None = None, root: Path | None = None) -> None:
     )
     parser.add_argument("--check", action="store_true", help="change nothing; exit with 1 where one differs")
     check, differs = parser.parse_args(arguments).check, False
+    for record in store.MEASURED.glob("*/*.json"):  # the store's own list of kinds leaves out damaged ones
+        read_record(record)
     root = root or project_folder()
     for file in files_with_tables(root):
         before = read_text(file)
@@ -141,7 +145,7 @@ def _machines(folder: Path) -> list[str]:
         kept = [nodes_words(medusa), medusa.tokens_per_step.words(), number_words(medusa.overhead)]
         lines.append([kind.title, *rates, *ratios, *kept, record.model.dtype, _date(record)])
     adds = f"`python -m medusa_core reproduce {store.HEADLINE} --store` adds yours."
-    return [*_grid(head, lines), "", adds]
+    return [*_grid(head, lines), "", adds] if lines else [_missing(store.HEADLINE)]
 
 
 def _gpus(folder: Path) -> list[str]:
@@ -151,7 +155,7 @@ def _gpus(folder: Path) -> list[str]:
     lines: list[list[str]] = []
     origins: list[str] = []
     for file in sorted(folder.glob(_BENCH)):
-        runs = [json.loads(line) for line in read_text(file).splitlines()]
+        runs = read_asset(file)
         lines += [cells for run in runs for cells in _bench_cells(run)]
         origins += ["", _bench_origin(runs)]
     return [*_grid(head, lines), *origins] if lines else ["Not measured yet on a GPU."]
@@ -324,11 +328,8 @@ def _missing(experiment: str) -> str:
 
 
 _BENCH = "*/bench.jsonl"  # below the store: runs of `bench --json`, a line each
-_CAPTURED = {
-    "in part compiled": "yes, compiled",
-    "captured as CUDA graphs": "yes",
-    "": "no",
-}  # by a forward's words
+# By the words of a forward, whether its steps are captured.
+_CAPTURED = {"in part compiled": "yes, compiled", "captured as CUDA graphs": "yes", "": "no"}
 DRAFTER = "drafter"
 _WITHOUT_ORDER = ("headline", "steps")  # they compare no drafters, so no order can contradict the paper's
 # By name the experiment, and the function that turns its rows into lines.
@@ -346,4 +347,4 @@ OF_ALL_MACHINES: dict[str, Callable[[Path], list[str]]] = {"machines": _machines
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

@@ -23,8 +23,9 @@ function worthOf({ steps, output }, beside) {
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
   if (overhead && beside.source) {
-    return say`This text alone: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)}, with ${beside.sized.nodes} nodes, ≈ ${decimal(speedup)} times as fast as plain decoding. Compare times whole runs: reading the prompt and the work between the steps count there, too.` + " "
-      + say`So counted, over all texts that were measured and with another tree, of ${beside.nodes} nodes, this method is ${decimal(beside.speedup)} times as fast: a step takes ${decimal(treeMs)} ms, not ${decimal(plainMs)}.` + " " + LANGUAGE.tell(beside.source);
+    const other = beside.nodes === beside.sized.nodes ? "" : say`Watch shows a tree of ${beside.sized.nodes} nodes, to be looked at; Compare takes the fastest tree, which had ${beside.nodes} nodes when this was measured.` + " ";
+    return say`This text alone: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)}, with ${beside.sized.nodes} nodes, ≈ ${decimal(speedup)} times as fast as plain decoding.` + " " + other
+      + say`Over whole runs of all texts that were measured, this method is ${decimal(beside.speedup)} times as fast: its step takes ${decimal(treeMs)} ms where a plain one takes ${decimal(plainMs)}.` + " " + LANGUAGE.tell(beside.source);
   }
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.` + (beside.faster ? " " + LANGUAGE.tell(beside.faster) : "");

@@ -99,6 +99,7 @@ def read_tensors(folder: Path, name: str, wanted: Callable[[str], bool], what: s
     index = folder / f"{name}.index.json"
     if index.is_file() and not (folder / name).is_file():
         state |= _aliases(read_json(index).get("metadata"), state, wanted)
+    _require_plain(state, folder)
     return state
 
 
@@ -157,22 +158,27 @@ def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> An
         return torch.load(file, map_location=device, weights_only=True, mmap=mapped and is_zipfile(file))
 
 
-def read_pickled(file: Path, what: str = "heads", *, mapped: bool = False) -> State:
-    """All tensors of a pickle, by the loader that runs nothing in it; ``mapped`` as for ``load_pickled``.
-
-    Raises MedusaError that says it could not read ``what``.
-    """
+def read_pickled(file: Path, what: str = "heads", device: str = "cpu", *, mapped: bool = False) -> State:
+    """All tensors of a pickle as ``load_pickled`` reads it. Raises MedusaError that names ``what`` it is."""
     try:
-        state = load_pickled(file, mapped=mapped)
+        state = load_pickled(file, device, mapped=mapped)
     except Exception as error:  # a damaged pickle makes its reader stumble over anything
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
     if odd := [name for name in state if not isinstance(name, str)]:
         raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is no text: save it under a name")
-    if odd := [name for name, t in state.items() if t.layout != torch.strided or t.is_meta or t.is_nested]:
-        raise MedusaError(f"{odd[0]} in {file} is no plain tensor: save it as a dense one, with its numbers")
+    _require_plain(state, file, device)
     return state
+
+
+def _require_plain(state: State, source: Path, device: str = "cpu") -> None:
+    """Raise MedusaError for a sparse, nested or complex tensor, or one without numbers on ``device``."""
+    for name, t in state.items():
+        if t.layout != torch.strided or t.device.type != device or t.is_nested or t.is_complex():
+            raise MedusaError(
+                f"{name} in {source} is no plain tensor: save it as a dense one of real numbers"
+            )
 
 
 def pickle_fault(file: Path, error: Exception) -> str:

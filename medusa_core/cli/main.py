@@ -44,8 +44,8 @@ class _ShortHelp(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=23, width=shutil.get_terminal_size().columns)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Wrap the text, unless it is a list whose lines begin with a space."""
-        return text if text.startswith(" ") else super()._fill_text(text, width, indent)
+        """Wrap a docstring without its marks of code, unless it is a list whose lines begin with a space."""
+        return text if text.startswith(" ") else super()._fill_text(text.replace("``", ""), width, indent)
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         if isinstance(action, argparse.BooleanOptionalAction):

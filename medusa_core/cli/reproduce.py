@@ -50,6 +50,8 @@ _SETTING_WIDTH = 30  # columns of a row's name, a longer one in two lines
 def run(args: argparse.Namespace) -> None:
     """Measure, print a table, write the record. Raises MedusaError for bad input."""
     name, module = args.experiment, load_experiment(args.experiment)
+    if args.again and not args.store:
+        raise MedusaError("--again renews the record that --store keeps: add --store, or leave out --again")
     if args.out is not None:
         check_output_file(args.out, "--out", folder_is_made=True)
     if args.store:

@@ -11,7 +11,7 @@ from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import read_text
+from medusa_core.files import read_asset, read_text
 from medusa_core.text.chat_template import render_chat
 from medusa_core.text.prompt_check import check_text
 
@@ -27,7 +27,7 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
 
 def shipped_kinds(engine: Engine, file: str = OF_THE_PAGE) -> dict[str, list[list[int]]]:
     """The app's example prompts by kind of text, or those of another file of the assets."""
-    kinds = json.loads((embedded_model().parent / file).read_text(encoding="utf-8"))
+    kinds = read_asset(embedded_model().parent / file)
     return {kind["kind"]: [engine.encode(prompt["text"]) for prompt in kind["prompts"]] for kind in kinds}
 
 

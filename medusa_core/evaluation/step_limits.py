@@ -95,9 +95,11 @@ def step_limits(
     except MedusaError:
         return None
     work = _work(engine, config, shape, step)
-    device = ceilings.device(work["verify"].bytes)
-    phases = {name: _limit(work[name], step.ms[name], device) for name in PHASES}
     whole = Reading(sum(one.bytes for one in work.values()), sum(one.flops for one in work.values()))
+    device = ceilings.device(work["verify"].bytes)
+    for one, ms in ((work["verify"], step.ms["verify"]), (whole, step.ms["total"])):
+        device = _as_fast_as(one, ms, device)
+    phases = {name: _limit(work[name], step.ms[name], device) for name in PHASES}
     return asdict(_limit(whole, step.ms["total"], device)) | {
         "phases": {name: asdict(limit) for name, limit in phases.items()},
         "bandwidth": device.bandwidth,
@@ -134,6 +136,12 @@ def _depth(engine: Engine, config: GenerationConfig) -> int:
     """How deep the trees of a run are where that is fixed; else 1, since the first head is always asked."""
     tree = engine.fixed_tree(config)
     return max(tree.depths) if tree is not None else 1
+
+
+def _as_fast_as(work: Reading, ms: float, device: Device) -> Device:
+    """The device, at least as fast as it did this work: others may have slowed it while it was measured."""
+    bandwidth, peak = 1000 * work.bytes / ms, 1000 * work.flops / ms
+    return replace(device, bandwidth=max(device.bandwidth, bandwidth), peak=max(device.peak, peak))
 
 
 def _limit(work: Reading, ms: float, device: Device) -> PhaseLimit:

@@ -19,6 +19,7 @@ from medusa_core.drafters.medusa import AUTO, NAME, medusa_draft, with_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
 from medusa_core.trees.tree import Topology
@@ -51,19 +52,19 @@ def with_known_step_times(engine: Engine) -> Engine:
     return with_heads(engine, latency=tuple(points)) if points else engine
 
 
-def with_step_times(engine: Engine) -> Engine:
+def with_step_times(engine: Engine, limit: Limit = NO_LIMIT) -> Engine:
     """A copy of the engine with step times: remembered ones, or measured now and remembered.
 
     An engine without heads, or with heads whose accuracies nobody measured, comes back as it is: its step
-    times would choose no tree. So does one on a machine that is too busy to measure, and one that cannot run;
-    the run says why.
+    times would choose no tree. So does one on a machine that is too busy to measure, one whose measurement
+    is stopped, and one that cannot run; the run says why.
     """
     engine = with_known_step_times(engine)
     if not lacks_step_times(engine):
         return engine
     begun, computed = perf_counter(), thread_time()
     try:
-        points = measure_step_times(engine)
+        points = measure_step_times(engine, limit=limit)
     except MedusaError:
         return engine
     share = (thread_time() - computed) / (perf_counter() - begun)
@@ -74,7 +75,9 @@ def with_step_times(engine: Engine) -> Engine:
     return with_heads(engine, latency=tuple(points))
 
 
-def measure_step_times(engine: Engine, seconds: float = SECONDS) -> list[LatencyPoint]:
+def measure_step_times(
+    engine: Engine, seconds: float = SECONDS, limit: Limit = NO_LIMIT
+) -> list[LatencyPoint]:
     """Times of a step of the engine's own loop, size by size in turn, by number of nodes.
 
     For each size the lower quartile of its steps counts, since disturbances only make steps longer.
@@ -90,10 +93,10 @@ def measure_step_times(engine: Engine, seconds: float = SECONDS) -> list[Latency
     if engine.target.choice.captured:
         for config in configs.values():  # The first step of a size records its graph, which takes long.
             _timed(engine, prompt, config, state)
-    end = perf_counter() + seconds
+    limit = limit.within(seconds)
     for number in range(_ROUNDS):
         for turn, (size, config) in enumerate(configs.items()):
-            if perf_counter() > end and (number or turn >= _FEWEST):
+            if limit.stopped or (not limit.left and (number or turn >= _FEWEST)):
                 return _points(steps)
             times = _timed(engine, prompt, config, state)
             if times and times[0] > _LONG:

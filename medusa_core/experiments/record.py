@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from medusa_core.config import ENGINE_VERSION
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_bytes
 from medusa_core.words import bytes_words
 
@@ -180,13 +180,10 @@ def read_record(path: Path) -> ExperimentRecord:
     """Read and check a stored record. Raises MedusaError that says where it is wrong."""
     try:
         return ExperimentRecord.model_validate_json(read_bytes(path))
-    except OSError as error:
-        raise MedusaError(f"cannot read the experiment {path}: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
+    except (OSError, ValidationError) as error:
         raise MedusaError(
-            f"{path} is no experiment record of version {SCHEMA_VERSION}: {place}: {first['msg']}"
+            f"cannot read the experiment record {path} ({reason_of(error)}): "
+            "restore it with git checkout, or measure it again"
         ) from error
 
 

@@ -6,7 +6,6 @@ holds for every machine; other remarks belong to the record of one date.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
 from medusa_core.experiments.tokenswift import PLAIN
+from medusa_core.files import read_asset
 
 FILE = "remarks.json"
 EMBEDDED = "embedded"
@@ -57,7 +57,7 @@ def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentR
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
     file = folder / FILE
-    return json.loads(file.read_text(encoding="utf-8")).get(name, {}) if file.is_file() else {}
+    return read_asset(file).get(name, {}) if folder == MEASURED or file.is_file() else {}
 
 
 def _eagle3_is_not_the_fastest(rows: Sequence[Row]) -> bool:

@@ -32,6 +32,8 @@ _INSTRUCTIONS = {
     "avx512_bf16": "AVX-512 and bfloat16",
     "avx512": "AVX-512",
     "avx2": "AVX2",
+    "sse2": "SSE2",
+    "neon_bf16": "NEON and bfloat16",
     "neon": "NEON",
 }
 _FAMILY = re.compile(r"\b(intel|amd)\b\W+([a-z0-9]+)", re.IGNORECASE)

@@ -15,6 +15,8 @@ INSTRUCTION_SETS = {
     "avx512_bf16": "avx512_bf16",
     "avx512": "avx512f",
     "avx2": "avx2",
+    "sse2": "sse2",
+    "neon_bf16": "bf16",
     "neon": "asimd",
 }
 # These variables hold torch to the same limit: oneDNN, ATen and MKL read them at their first use.
@@ -23,6 +25,7 @@ _TORCH_LIMITS = {
     "avx512_bf16": ("AVX512_CORE_BF16", "avx512", "AVX512"),
     "avx512": ("AVX512_CORE", "avx512", "AVX512"),
     "avx2": ("AVX2", "avx2", "AVX2"),
+    "sse2": ("SSE41", "default", "SSE4_2"),  # the least that oneDNN and MKL know
 }
 _CPU_FILE = Path("/proc/cpuinfo")
 _GPU_FILES = Path("/proc/driver/nvidia/gpus")

@@ -138,7 +138,7 @@ def _auto_dtype(device: torch.device) -> tuple[torch.dtype, str]:
 
 def cpu_has_bf16() -> bool:
     """Whether the CPU has AMX or AVX-512 bf16 instructions, as far as torch can tell, and may use them."""
-    if instruction_limit() in ("avx512", "avx2"):
+    if instruction_limit() in ("avx512", "avx2", "sse2"):
         return False
     probes = ("_is_amx_tile_supported", "_is_avx512_bf16_supported")
     return any(getattr(torch.cpu, probe, bool)() for probe in probes)

@@ -264,7 +264,9 @@ class SelfDistillConfig(Medusa2Config):
     answers: int = setting(2000, "texts to write", low=1, high=MOST_ANSWERS)
     answer_tokens: int = setting(192, "tokens of an answer at most", low=1, high=MOST_WINDOW)
     temperature: float = setting(0.3, "temperature of the answers", low=0.0, high=2.0)
-    answer_batch: int = setting(32, "answers written at a time", low=1, high=65_536)
+    answer_batch: int = setting(
+        32, "answers written at a time: more are faster and take more memory", low=1, high=65_536
+    )
     train: str = setting(
         "medusa2", "what to train on the answers", choices=("medusa1", "medusa2", "nothing")
     )  # fmt: skip

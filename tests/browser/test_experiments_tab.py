@@ -11,6 +11,7 @@ from places import says
 from medusa_core.cli.main import main
 from medusa_core.experiments import experiment_names
 from medusa_core.experiments.record import read_record
+from medusa_core.trace.replay.colours import DARK, LIGHT
 from ui.tabs import experiments
 from ui.tabs.layout import gradio_theme, page_css
 
@@ -95,6 +96,15 @@ def test_every_experiment_can_be_chosen(tab):
             " || document.querySelector('#experiment-details').innerText.includes('reproduce ' + name)",
             arg=name,
         )
+
+
+def test_a_chart_that_is_drawn_already_follows_the_page_s_theme(tab):
+    choose(tab, "figure 4")
+    tab.wait_for_function(DRAWN)
+    for change, palette in (("add", DARK), ("remove", LIGHT)):
+        tab.evaluate(f"document.body.classList.{change}('dark')")  # as gradio does when the system's changes
+        text = tab.locator("#experiment-chart-0 .xtick text").first.evaluate("e => getComputedStyle(e).fill")
+        assert text == "rgb({}, {}, {})".format(*bytes.fromhex(palette.text[1:]))
 
 
 @pytest.mark.slow

@@ -91,7 +91,10 @@ def run(page) -> None:
 
 
 def use(page, folder):
-    name(unfold(page), str(folder))
+    name(unfold(page), "")
+    page.click("#model-check")
+    says(page, "#model-status", "There is no name: write a folder or a hub name")
+    name(page, str(folder))
     page.click("#model-check")
     says(page, "#model-status", "other needs about")
     page.click("#model-load")

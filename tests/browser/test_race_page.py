@@ -81,7 +81,7 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
     assert "thread" in words
     assert page.locator(".race-gallery").is_hidden()
     assert page.evaluate(SECONDS) >= 3  # it can be followed
-    assert page.locator(".race-speed option").first.inner_text() == "1/64×"
+    assert page.locator(".race-speed option").first.inner_text() == "1/128×"
 
     page.locator("#race-settings button").first.click()
     tokens = page.locator("#race-settings input[type=number][aria-label*='New tokens']").first

@@ -98,6 +98,9 @@ FAULTS = {
     "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r"'midlayer\.bias', which does not belong"),
     "another shape": (changed(fc__weight=torch.ones(32, 95)), {}, r"fc\.weight of .* has shape \[32, 95\]"),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight of .* is int64"),
+    "a complex embedding": (
+        changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* no plain"
+    ),
     "no map": (changed(d2t=None), {}, "lack d2t, which says which of 24 tokens the 16 are"),
     "a map of another size": (changed(d2t=SAME[1:]), {}, r"d2t as \[15\], not \[16\]"),
     "a map out of the vocabulary": (changed(d2t=SAME + 9), {}, "from 9 to 24, they must be 16 different"),

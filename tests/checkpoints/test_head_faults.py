@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -12,6 +13,7 @@ from head_files import D, load, public_state, vllm_state, write, write_full, wri
 from safetensors.torch import load_file, save_file
 
 from medusa_core.checkpoints.heads import read_heads
+from medusa_core.drafters import draft_size
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 
@@ -81,11 +83,19 @@ def test_code_in_a_pickle_is_not_executed(tmp_path, how):
     assert mark.is_dir()
 
 
+def size(folder):
+    return draft_size(folder, None)  # the file is refused before a base is looked at
+
+
 @pytest.mark.parametrize("content", [[1, 2], {"0.0.linear.weight": 3}, torch.zeros(2)])
-def test_a_pickle_of_something_else_is_no_heads_file(tmp_path, content):
-    torch.save(content, tmp_path / "medusa_lm_head.pt")
+@pytest.mark.parametrize(("read", "name"), [(read_heads, "medusa"), (size, "medusa"), (size, "hydra")])
+def test_a_pickle_of_something_else_is_no_heads_file(tmp_path, content, read, name):
+    torch.save(content, tmp_path / f"{name}_lm_head.pt")
+    (tmp_path / "config.json").write_text(
+        json.dumps({f"{name}_num_{what}": 1 for what in ("heads", "layers")})
+    )
     with pytest.raises(MedusaError, match="is not a dictionary of tensors"):
-        read_heads(tmp_path)
+        read(tmp_path)
 
 
 def test_names_that_are_no_text_are_refused(tmp_path):

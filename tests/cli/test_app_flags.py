@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from launching import started
 import app
 from medusa_core.cli.flags import read_settings
 from medusa_core.config import LoadConfig
+from medusa_core.files import read_asset
 from ui import launch
 from ui.runs.session import Session
 from ui.serving.policy import Exposure, policy_of
@@ -71,16 +73,28 @@ def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, cap
     assert "Running on" not in said.out
 
 
-def test_a_file_that_is_missing_is_named_and_no_port_blamed(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(
-        app.pkgutil, "resolve_name", lambda name: lambda *flags: (tmp_path / "prompts.json").read_text()
-    )
+@pytest.mark.parametrize(
+    ("read", "text", "words"),
+    [
+        (Path.read_text, None, ": No such file or directory: restore it"),
+        (read_asset, None, " (No such file or directory): restore it with git checkout"),
+        (read_asset, b'[{"kind": "Sto', " (Unterminated string starting at, column 11): restore it with git"),
+        (read_asset, b"\xff", " (it is no UTF-8 text): restore it with git checkout"),
+    ],
+)
+def test_a_file_that_is_missing_or_damaged_is_named_and_no_port_blamed(
+    read, text, words, monkeypatch, capsys, tmp_path
+):
+    file = tmp_path / "prompts.json"
+    if text is not None:
+        file.write_bytes(text)
+    monkeypatch.setattr(app.pkgutil, "resolve_name", lambda name: lambda *flags: read(file))
     monkeypatch.setattr(sys, "argv", ["app.py"])
     with pytest.raises(SystemExit) as end:
         app.main()
     assert end.value.code == app.EXIT_BAD_INPUT
     said = capsys.readouterr().err
-    assert f"{tmp_path / 'prompts.json'}: No such file or directory: restore it" in said
+    assert (f"{file}{words}" in said, said.count("\n")) == (True, 1)
     assert "--port" not in said
 
 

@@ -100,6 +100,15 @@ def test_the_faster_of_copies_and_reads_is_the_bandwidth(slow_machine, monkeypat
     assert (plain["bandwidth"], limits(engine)["limit_ms"] <= by_copies) == (4e9, True)
 
 
+@pytest.mark.parametrize("phase", ["verify", "total"])
+def test_no_step_is_faster_than_its_limit(slow_machine, monkeypatch, engine, phase):
+    monkeypatch.setitem(MS, phase, 1e-4)
+    found = limits(engine)
+    least = found if phase == "total" else found["phases"][phase]
+    assert least["over_limit"] == 1
+    assert least["limit_ms"] == 1e-4
+
+
 def test_reads_are_measured():
     assert 1e8 < step_limits.read_speed(2**20, torch.device("cpu"), 0.01) < 1e13
 

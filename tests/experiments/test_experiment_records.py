@@ -125,6 +125,7 @@ def test_the_command_prints_a_table_and_the_record(engine_folder, prompt_file, c
     ("flags", "cause"),
     [
         (["figure3", "--quick", "--store"], "too coarse"),
+        (["figure3", "--again"], "add --store"),
         (["figure3", "--prompts", "Nothing=shipped"], "no shipped prompts"),
         (["figure3", "--limit", "0"], "--limit"),
         (["figure3", "--rounds", "0"], "rounds is 0"),
@@ -198,7 +199,7 @@ def test_a_result_that_is_not_stored_names_the_command(tmp_path):
     bad = tmp_path / "measured" / store.DEFAULT_KIND
     bad.mkdir(parents=True)
     (bad / "figure4.json").write_text("<b>{", encoding="utf-8")
-    assert "no experiment record" in load_section(tmp_path, "figure4").introduction
+    assert "cannot read the experiment record" in load_section(tmp_path, "figure4").introduction
 
 
 def test_text_of_a_record_is_never_markup(records, tmp_path):

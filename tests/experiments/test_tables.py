@@ -12,7 +12,7 @@ from paths import ROOT
 from tiny_experiments import headline
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments import store
+from medusa_core.experiments import remarks, store
 from medusa_core.experiments.remarks import has_older_weights, reason_against_paper, shipped_weights
 from tools import measured_tables as tables
 
@@ -122,6 +122,7 @@ def test_what_was_not_measured_is_one_line(tmp_path):
     for name in ("headline", "steps", "drafter hydra", "long-texts"):
         (line,) = tables.table(name, tmp_path)
         assert line.startswith("Not measured yet: `python -m medusa_core reproduce ")
+    assert tables.table("machines", tmp_path) == tables.table("headline", tmp_path)
     assert tables.table("gpu", tmp_path) == ["Not measured yet on a GPU."]
     store.keep(headline(name="figure3"), tmp_path)
     assert "| AMD EPYC with AVX-512 and bfloat16, 2 cores | not measured yet |" in tables.table(
@@ -277,6 +278,24 @@ def test_a_block_is_rewritten_and_nothing_else():
 def test_a_bad_block_is_refused(text, cause):
     with pytest.raises(MedusaError, match=cause):
         tables.rendered(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("kind/figure3.json", lambda folder: tables.main(["--check"], folder)),
+        ("kind/bench.jsonl", lambda folder: tables.table("gpu", folder)),
+        ("remarks.json", lambda folder: shipped_weights("embedded")),
+    ],
+)
+def test_a_damaged_or_missing_file_of_the_store_is_named(name, read, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "MEASURED", tmp_path)
+    monkeypatch.setattr(remarks, "MEASURED", tmp_path)
+    if name != "remarks.json":
+        (tmp_path / "kind").mkdir()
+        (tmp_path / name).write_text('{"cut', encoding="utf-8")
+    with pytest.raises(MedusaError, match=rf"cannot read .*{name} .*: restore it with git checkout"):
+        read(tmp_path)
 
 
 def test_the_command_compares_and_writes(tmp_path, capsys):

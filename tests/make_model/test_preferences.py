@@ -87,8 +87,12 @@ def test_pairs_of_a_folder_of_answers_become_a_file(tmp_path, capsys):
     assert main(["--model", model, "--answers", str(tmp_path), "--out", str(out)]) == 0
     assert len(read_pairs(out, 4096)) == 1
     assert "1 pairs of 2 texts" in capsys.readouterr().out
-    assert main(["--model", model, "--answers", str(tmp_path / "none"), "--out", str(out)]) == 2
-    assert "there is no file or folder" in capsys.readouterr().err
+    for wrong, cause in (
+        (("--answers", "none"), "there is no file or folder"),
+        (("--seed", "9" * 30), "lower it"),
+    ):
+        assert main(["--model", model, "--answers", str(tmp_path), "--out", str(out), *wrong]) == 2
+        assert cause in capsys.readouterr().err
 
 
 def test_pairs_are_read_as_written_and_other_files_refused(tmp_path):

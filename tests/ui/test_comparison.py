@@ -209,3 +209,14 @@ def test_where_steps_cannot_be_timed_the_lane_says_so_and_nobody_waits_again(mon
         assert any(
             "steps have not been timed in a quiet moment here" in str(update.badge) for update in updates
         )
+
+
+def test_stop_ends_the_timing_of_steps_too(monkeypatch, own_cache):
+    monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
+    session, flag = Session(LoadConfig()), StopFlag()
+    session.models.own()
+    for update in session.run(CompareRequest("Once upon", RunSettings(max_new_tokens=8), 1), flag):
+        flag.stopped = flag.stopped or update.status == FINDING
+        last = update.status
+    assert last == "Stopped."
+    assert session.models.wants_step_times(Selection())  # nothing was found, and the next run tries again

@@ -167,9 +167,9 @@ def test_accuracies_without_step_times_put_those_of_other_heads_away():
     [
         ("{", "is no JSON"),
         ("[" * 100_000, "is no JSON"),
-        ("7", "no list of numbers"),
-        ("{}", "no list of numbers"),
-        ('["abc"]', "no list of numbers"),
+        ("7", "neither a tree nor accuracies"),
+        ("{}", "neither a tree nor accuracies"),
+        ('["abc"]', "neither a tree nor accuracies"),
         ("[]", "accuracies are empty"),
         ("[[0.5, NaN]]", "outside 0 to 1"),
         ("[[0.1, 0.2]]", "sort its accuracies"),

@@ -52,8 +52,7 @@ def test_a_rule_that_the_setting_does_not_name_is_told_of_by_its_own_help(monkey
 
 @pytest.mark.parametrize(
     "element",
-    ["race-headline", "methods-words", "speed-where", "hardware-parts", "trees-source", "train-gain",
-     "experiment-text"],
+    ["race-headline", "methods-words", "speed-where", "live-recorded", "trees-source", "train-recorded"],
 )  # fmt: skip
 def test_every_tab_with_speeds_says_how_far_those_of_a_small_model_carry(config, element):
     without_quotes = str(SMALL_MODEL).rpartition("’")[2]  # JSON escapes the quote

@@ -22,9 +22,9 @@ from medusa_core.trace.packed import TABLES, compact, unpacked
 from medusa_core.trees.budget import LatencyPoint
 from medusa_core.trees.tree import Topology
 from ui.components.views import TextLine
-from ui.records.settings import RunSettings
+from ui.records.settings import DEFAULT, DYNAMIC, RunSettings
 from ui.records.updates import StopFlag, Update
-from ui.runs.decode import DecodeRequest
+from ui.runs.decode import UNTIMED_DYNAMIC, DecodeRequest
 from ui.runs.session import Session
 from ui.serving.kept import KeptRuns
 from ui.serving.page import Page
@@ -115,13 +115,14 @@ def test_steps_are_known_only_where_they_were_timed(load):
     assert timed_steps(with_heads(engine, latency=TIMES[:1]), run) is None
 
 
-def test_the_end_of_a_run_says_what_is_known_of_its_model(load):
+@pytest.mark.parametrize(("tree", "untimed"), [(DEFAULT, ""), (DYNAMIC, UNTIMED_DYNAMIC)])
+def test_the_end_of_a_run_says_what_is_known_of_its_model(load, tree, untimed):
     session = Session(load)
-    updates = list(run_decode(session, "abc", SETTINGS, StopFlag()))
+    updates = list(run_decode(session, "abc", SETTINGS | {"tree": tree}, StopFlag()))
     last = json.loads(updates[-1].message)
     if last["kind"] == "several":
         last = last["messages"][-1]
-    assert last["beside"] == {"timed_ms": None, "small": "", "untimed": "", "faster": ""}
+    assert last["beside"] == {"timed_ms": None, "small": "", "untimed": untimed, "faster": ""}
 
 
 # --- What an event skips costs nothing: gradio would make the component anew for every message of a stream.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 from pathlib import Path
 
+from medusa_core.cli.main import OneLineParser
 from medusa_core.training.examples import END_OF_TEXT, read_examples
 from tools.make_model.story_chats import story_chats
 from tools.make_model.sums import drills, sums
@@ -16,7 +16,7 @@ _STORIES = {"chats": "tinystories.txt", "chats_heldout": "tinystories_heldout.tx
 
 def main() -> None:
     """Write ``sums.txt``, ``chats.txt`` and what is held out of them into the folder ``made``."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser = OneLineParser(description=main.__doc__)
     parser.add_argument("--data-root", type=Path, required=True, help="folder that holds corpus")
     parser.add_argument("--sums", type=int, default=150_000, help="conversations with sums [150000]")
     parser.add_argument("--drills", type=int, default=12_000, help="columns of bare sums [12000]")

@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +18,9 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 from transformers import DynamicCache, LlamaForCausalLM
 
-from medusa_core.cli.main import exit_code_of
+from medusa_core.cli.flags import add_settings, read_settings
+from medusa_core.cli.main import OneLineParser, exit_code_of
+from medusa_core.config import MOST_SEED, setting
 from medusa_core.errors import MedusaError
 from medusa_core.training.examples import END_OF_TEXT, read_examples
 from medusa_core.training.run_folder import replace_file
@@ -33,6 +35,13 @@ _TEMPERATURE = 0.8
 _MOST_TOKENS = 20  # longest sentence
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What may be set beside the files."""
+
+    seed: int = setting(0, "seed of what else the base might say", low=0, high=MOST_SEED)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the pairs; return the exit code."""
     args = build_parser().parse_args(arguments)
@@ -41,16 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The flags of the command."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = OneLineParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True, help="folder of the base that wrote the answers")
     parser.add_argument("--answers", type=Path, required=True, help="folder of its greedy texts, as .jsonl")
     parser.add_argument("--out", type=Path, required=True, help="file of the pairs")
-    parser.add_argument("--seed", type=int, default=0, help="seed of what else the base might say [0]")
+    add_settings(parser, Settings)
     return parser
 
 
 def _write(args: argparse.Namespace) -> None:
-    torch.manual_seed(args.seed)
+    torch.manual_seed(read_settings(Settings, args).seed)
     model = read_llama(args.model).eval()
     tokenizer = read_tokenizer(Path(args.model) / "tokenizer.json")
     # Dialogues are left out, since somebody else wrote a part of their turns.

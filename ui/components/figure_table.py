@@ -7,9 +7,6 @@ from collections.abc import Iterable, Sequence
 
 import gradio as gr
 
-from ui.components.views import TextLine
-from ui.records.figures import SMALL_MODEL
-
 TEMPLATE = "${value}"  # constant, since gradio evaluates templates as code
 STYLE = """
 .figure-table { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
@@ -65,8 +62,3 @@ def html_part(value: str, elem_id: str) -> gr.HTML:
     return gr.HTML(
         value, html_template=TEMPLATE, css_template=STYLE, apply_default_css=False, elem_id=elem_id
     )
-
-
-def small_model_note() -> None:
-    """Say how far the embedded model's speeds apply, on a tab whose figures name their source elsewhere."""
-    TextLine(SMALL_MODEL, elem_classes="badge")

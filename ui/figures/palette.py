@@ -6,7 +6,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from medusa_core.trace.replay.colours import SANS, palette
+from medusa_core.trace.replay.colours import DARK, LIGHT, SANS, palette
+
+OF_ONE_THEME = ("text", "muted", "grid")  # colours that cannot be read in the other one
 
 
 def plotly_template(dark: bool = False) -> go.layout.Template:
@@ -37,3 +39,15 @@ def plotly_template(dark: bool = False) -> go.layout.Template:
 def new_figure(dark: bool = False, *, height: int, **layout: Any) -> go.Figure:
     """A figure of so many pixels without a trace."""
     return go.Figure(layout={"template": plotly_template(dark), "height": height} | layout)
+
+
+def theme_rules() -> str:
+    """Style rules for charts drawn before the theme changed: plotly writes colours into each element."""
+    rules = []
+    for page, drawn, now in (("body.dark", LIGHT, DARK), ("body:not(.dark)", DARK, LIGHT)):
+        for name in OF_ONE_THEME:
+            before = ", ".join(str(part) for part in bytes.fromhex(getattr(drawn, name)[1:]))
+            for kind in ("fill", "stroke"):
+                chosen = f'{page} .js-plotly-plot [style*="{kind}: rgb({before})"]:not(.hoverlayer *)'
+                rules.append(f"{chosen} {{ {kind}: {getattr(now, name)} !important; }}\n")
+    return "".join(rules)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError, one_line
-from medusa_core.files import read_bytes
+from medusa_core.files import read_asset, read_bytes
 from medusa_core.trace.format import read_trace
 from ui.records.settings import settings_of
 
@@ -38,7 +38,7 @@ class Recording:
 
 def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
     """Kinds of text with their one-click prompts."""
-    return json.loads((assets / "prompts.json").read_text(encoding="utf-8"))
+    return read_asset(assets / "prompts.json")
 
 
 def example_texts(assets: Path = ASSETS) -> list[str]:

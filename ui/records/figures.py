@@ -181,17 +181,18 @@ def _known(kind: type[MachineRecord] | type[ModelRecord], values: Mapping[str, A
 
 def source_words(figures: Figures) -> Words:
     """Where and when the speeds of the tabs were measured, and how far they apply."""
+    return sentences(measured_words(figures), small_words(figures.record.model.base))
+
+
+def measured_words(figures: Figures) -> Words:
+    """Where and when the speeds of the tabs were measured."""
     record = figures.record
-    small = small_words(record.model.base)
     if not figures.at:
-        return sentences(origin_words(record), small)
+        return origin_words(record)
     day, _, time = figures.at.partition(" ")
     when = Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
     model, machine = record.model, machine_words(record.machine.processor, record.machine.threads)
-    measured = Words(
-        "Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, machine
-    )
-    return sentences(measured, small)
+    return Words("Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, machine)
 
 
 def small_words(base: str | None) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import Limit
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, what_counts
 from ui.records.messages import lane, race_message, status_message
 from ui.records.settings import YOURS, RunSettings, check_prompt, make_config
@@ -80,7 +81,7 @@ class CompareRequest(SettingsRequest):
         wished = self._wished(loaded.drafts)
         if not flag.stopped and self._wants_step_times(engines, wished):
             yield Update(status_message(FINDING), FINDING)
-            engines.models.measure_now()
+            engines.models.measure_now(Limit(lambda: flag.stopped))
         made: list[tuple[Engine, GenerationConfig]] = []
         badges: list[str] = []
         for settings in reversed(wished):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafters_of, method
+from medusa_core.drafters._head_trees import is_dynamic
 from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.drafters.medusa import medusa_draft
 from ui.records.figures import small_words
@@ -42,6 +43,9 @@ UNTIMED = (
     "“auto” was the tree shipped with the heads: which one is fastest here is not known yet, since the "
     "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
     "app again, or compare in Side by side."
+)
+UNTIMED_DYNAMIC = (
+    "There is no estimate for a dynamic tree, whose steps are not timed beforehand: Side by side measures it."
 )
 SLOWED = 0.2  # share of a run's time: from here on its status names the time that showing steps took
 
@@ -165,7 +169,7 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     return {
         "timed_ms": step_times.timed_steps(engine, config),
         "small": as_data(small_words(engine.info.base)),
-        "untimed": as_data(UNTIMED if waits else ""),
+        "untimed": UNTIMED if waits else UNTIMED_DYNAMIC if is_dynamic(config.options.get("tree")) else "",
         "faster": as_data(Words(FASTER, faster) if faster else ""),
     }
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.files import folder_title
 from medusa_core.library_messages import collector_paused
 from medusa_core.words import count_words
@@ -84,20 +85,21 @@ class Models:
                 self._engine = load_engine(self.own_config)
         return self._engine
 
-    def measure(self) -> bool:
+    def measure(self, limit: Limit = NO_LIMIT) -> bool:
         """Measure the time of a step by tree size, for the tree "auto"; on the engine's thread.
 
         Returns False where the machine is too busy, so that it is worth another try.
         """
         if self._engine is not None:
-            self._engine = _with_step_times(self._engine)
+            self._engine = _with_step_times(self._engine, limit)
         return not self._lacks_step_times
 
-    def measure_now(self) -> None:
-        """As ``measure``, twice if needed, and then not soon again: for comparing speeds."""
-        if not self.measure():
-            self.measure()
-        self._tried_at = time.monotonic()
+    def measure_now(self, limit: Limit) -> None:
+        """As ``measure``, twice if needed, and unless stopped not soon again: for comparing speeds."""
+        if not self.measure(limit):
+            self.measure(limit)
+        if not limit.stopped:
+            self._tried_at = time.monotonic()
 
     def wants_step_times(self, selection: Selection) -> bool:
         """Whether step times are missing, can be measured here and were not just tried for."""
@@ -194,12 +196,12 @@ class Models:
         yield Update(status=words)
 
 
-def _with_step_times(engine: Engine) -> Engine:
+def _with_step_times(engine: Engine, limit: Limit = NO_LIMIT) -> Engine:
     """A copy of the engine with the step times that the tree "auto" needs, where they can be had."""
     # Imported here, since it imports torch.
     from medusa_core.evaluation.step_times import with_step_times  # noqa: PLC0415
 
-    return with_step_times(engine)
+    return with_step_times(engine, limit)
 
 
 def name_of(source: LoadConfig) -> str:

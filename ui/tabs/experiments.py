@@ -19,7 +19,7 @@ from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from ui.components.events import DRAWS, page_under_way
-from ui.components.figure_table import grid, html_part, small_model_note, spans, wrap
+from ui.components.figure_table import grid, html_part, spans, wrap
 from ui.figures.experiments import charts
 from ui.figures.method_speeds import series_title
 
@@ -30,6 +30,10 @@ MOST_ROWS = 12  # rows of a table that is not folded
 LISTS = re.compile(
     r"(Fastest by kind|Texts identical to|Tokens per step over|EAGLE-3's tokens per step over|"
     r"Held-out loss on|T = |.*: best with)"
+)
+ESTIMATE = (
+    "The estimate is the tokens per step that the heads' measured accuracies promise, as if each head were "
+    "right independently of the others."
 )
 PAPER_COLUMNS = (
     ("speedup", "speedup", ".2f"), ("tokens per step", "tokens_per_step", ".2f"),
@@ -82,12 +86,14 @@ SECTIONS = {  # name in the menu, and what it shows
     "table3": (
         "What each technique adds (table 3)",
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
-        "tree chosen by measured accuracies, and heads trained together with the model.",
+        "tree chosen by measured accuracies, and heads trained together with the model. The trees are small, "
+        "as the column “nodes” says: for so small a model, larger ones would cost more than they bring.",
     ),
     "grouped-heads": (
         "Shared key-value heads (GQA)",
-        "May a trained model's heads share keys and values? The cache shrinks with them, the loss rises, and "
-        "a short training after it takes back some of that.",
+        "May a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
+        "key and value weights, so the cache shrinks and the loss rises. Trained on: a short training "
+        "afterwards takes back some of that.",
     ),
     "tokenswift": (
         "Long texts (TokenSwift)",
@@ -120,7 +126,6 @@ def build(assets: Path) -> None:
         [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
         value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
     )  # fmt: skip
-    small_model_note()
     dark = gr.Checkbox(visible=False)
     first = load_section(assets, names[0])
     text = html_part(first.introduction, "experiment-text")
@@ -188,6 +193,8 @@ def _table(record: ExperimentRecord) -> str:
     if record.simulated:
         return _folded("Computed here", grid("Sizes count the root.", _cells(record)), len(record.rows))
     caption = ["± one standard error over prompts; in brackets the lowest and the highest round."]
+    if any(row.expected_tokens_per_step for row in record.rows):
+        caption.append(ESTIMATE)
     if record.quality:
         caption += ["Quality:", f"{record.quality}."]
     return _folded("Measured here", grid(caption, _cells(record)), len(record.rows))

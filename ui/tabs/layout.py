@@ -11,8 +11,9 @@ from medusa_core.trace.replay.page import languages_script
 from medusa_core.trace.replay.view import read_web
 from ui.components.events import QUIET, page_under_way
 from ui.components.views import LanguageMenu, TextLine, race_css
+from ui.figures.palette import theme_rules
 from ui.records.examples import ASSETS, recordings
-from ui.records.figures import PageFigures, source_words
+from ui.records.figures import PageFigures, measured_words
 from ui.records.settings import Selection
 from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
@@ -84,7 +85,7 @@ def build_page(session: Session) -> Page:
 def page_css() -> str:
     colours = css_variables(":root") + css_variables(".dark", dark=True)
     own = "".join((ASSETS / name).read_text(encoding="utf-8") for name in ("style.css", "stage.css"))
-    return colours + own + race_css()
+    return colours + own + race_css() + theme_rules()
 
 
 def figures_bar(session: Session, selection: gr.State) -> gr.State:
@@ -108,7 +109,7 @@ def figures_bar(session: Session, selection: gr.State) -> gr.State:
 
 def _said(page: PageFigures) -> tuple[Any, Any]:
     own = page.own
-    return gr.Row(visible=own is not None), source_words(own) if own else gr.skip()
+    return gr.Row(visible=own is not None), measured_words(own) if own else gr.skip()
 
 
 def page_head() -> str:

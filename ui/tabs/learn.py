@@ -12,6 +12,7 @@ import gradio as gr
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds, step_times
+from medusa_core.files import read_asset
 from medusa_core.training.config import Medusa1Config
 from ui.components.events import QUIET
 from ui.components.views import ANSWERED, ASKED, LearnView, learn_content
@@ -68,7 +69,7 @@ def lesson_texts() -> dict[str, Any]:
     files = sorted(
         (ASSETS / "learn").glob("*.json"), key=lambda file: (file.stem != FIRST_LANGUAGE, file.stem)
     )
-    return {file.stem: _read(file) for file in files}
+    return {file.stem: read_asset(file) for file in files}
 
 
 def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
@@ -87,8 +88,8 @@ def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
 
 def lesson_records(page: PageFigures, assets: Path = ASSETS) -> dict[str, Any]:
     """Accuracies and times of the embedded model's heads, and what three trainings did (paper, table 2)."""
-    model = _read(assets / "model" / "config.json")
-    measured = _read(assets / "model" / "heads" / "accuracies.json")
+    model = read_asset(assets / "model" / "config.json")
+    measured = read_asset(assets / "model" / "heads" / "accuracies.json")
     table = store.record("table2", folder=assets / store.FOLDER)
     trainings = [
         {
@@ -141,7 +142,3 @@ def _methods(figures: Figures) -> list[dict[str, Any]]:
         for row in of_all_kinds(figures.record.rows)
         if row.phase_ms and row.speedup
     ]
-
-
-def _read(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))

@@ -180,7 +180,8 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
             "only {2} times as long as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
     return Words(
-        "Most tokens a step: {0}, with {1}. Fastest: {2}, with {3}, since its step takes {4} ms, not {5}.",
+        "Most tokens a step: {0}, with {1}. Fastest: {2}, with {3}, since its step takes {4} ms and that "
+        "of {0} {5} ms.",
         most.title, f"{most.tokens_per_step:.2f}", fastest.title, f"{fastest.tokens_per_step:.2f}",
         f"{fastest.step_ms:.2f}", f"{most.step_ms:.2f}",
     )  # fmt: skip

@@ -17,8 +17,8 @@ from medusa_core.evaluation.speedup import Gain
 from medusa_core.files import read_bytes
 from ui.figures.hardware import Growth, Kinds, Passes, Products
 from ui.figures.training import Curves
-from ui.records.figures import recorded_words
-from ui.records.words import Words
+from ui.records.figures import SMALL_MODEL, recorded_words
+from ui.records.words import Words, sentences
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Origin:
 
     @property
     def words(self) -> Words:
-        return recorded_words(self.model, self.dtype, self.processor, self.threads, self.date)
+        made = recorded_words(self.model, self.dtype, self.processor, self.threads, self.date)
+        return sentences(made, SMALL_MODEL)
 
 
 @dataclass(frozen=True)

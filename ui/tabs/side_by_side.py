@@ -98,8 +98,9 @@ def headline_words(page: PageFigures) -> str:
     if plain is None or own is None or own.speedup is None:
         return source_words(page.shown)
     said = Words(
-        "By the figures of Methods and Speed, Medusa is {0} times as fast as plain decoding: {1} tokens a "
-        "step, and {2} ms a step, not {3}. A race is about one prompt alone.",
+        "By the figures of Methods and Speed, Medusa is {0} times as fast as plain decoding: it keeps {1} "
+        "tokens a step, and its step takes {2} ms where a plain one takes {3}. A race is about one prompt "
+        "alone.",
         f"{own.speedup.median:.2f}", f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
         f"{plain.step_ms:.2f}",
     )  # fmt: skip

@@ -1,7 +1,7 @@
 // The side-by-side replay: lanes of recorded runs on one clock, from the measured milliseconds of their steps.
 // Runs inside a gr.HTML (`element`, `props`, `watch` come from gradio). Knows nothing about server or model.
 
-const SPEEDS = [1 / 64, 1 / 32, 1 / 16, 0.125, 0.25, 0.5, 1, 2, 4];
+const SPEEDS = [1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.125, 0.25, 0.5, 1, 2, 4];
 const LONG_ENOUGH = 4; // seconds that a replay takes at least, where the slowest speed allows
 const PLAY = "M4 2l10 6-10 6z";
 const PAUSE = "M4 2h3v12H4zM9 2h3v12H9z";

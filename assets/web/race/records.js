@@ -104,11 +104,10 @@ function comparison(tables, baseline) {
       : say`one tree step costs ${inDigits(overhead)} plain steps and keeps ${kept} tokens`;
   const labels = tables.length > 2 ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`] : [say`speedup`, say`overhead (step ÷ plain step)`];
   const result = { speedup, overhead, against: labels[0], cost: labels[1], tone: "even" };
-  if (speedup.runs > 1 && speedup.low <= 1 && speedup.high >= 1) {
-    return { ...result, sentence: say`About as fast here, as each was faster in some of these runs: ${words}.` };
-  }
-  if (speedup.middle >= 1.005) return { ...result, tone: "good", sentence: say`Faster here: ${words}.` };
-  if (speedup.middle <= 0.995) return { ...result, tone: "bad", sentence: say`Slower here: ${words}.` };
+  const [low, middle, high] = ["low", "middle", "high"].map((part) => Number(speedup[part].toFixed(decimalsOf(speedup)))); // as shown
+  if (low < 1 && high > 1) return { ...result, sentence: say`Not clear here, as each was faster in some of these runs: ${words}.` };
+  if (middle > 1) return { ...result, tone: "good", sentence: say`Faster here: ${words}.` };
+  if (middle < 1) return { ...result, tone: "bad", sentence: say`Slower here: ${words}.` };
   return { ...result, sentence: say`Break-even here: ${words}.` };
 }
 

@@ -171,7 +171,8 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
     fits = f"texts of up to {room:,} tokens fit beside the weights" if room > 0 else "the weights do not fit"
     if device.cache:
         fits += (
-            f"; the cache on the chip, {bytes_words(device.cache)}, holds {device.cache // cache:,.0f} tokens"
+            f"; the device's on-chip SRAM, {bytes_words(device.cache)}, holds the keys and values of "
+            f"{device.cache // cache:,.0f} tokens, the others are read from its memory"
         )
     return [*lines, f"key-value cache: {bytes_words(cache)} a token; {fits}"]
 

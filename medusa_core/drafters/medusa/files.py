@@ -62,7 +62,8 @@ def head_numbers(folder: Path, base: ModelSize) -> int:
     layout = layout_of(folder)
     pickled = folder / f"{HEADS_NAME}.pt"
     if layout is Layout.HEADS and pickled.is_file():
-        return sum(tensor.numel() for tensor in read_pickled(pickled, mapped=True).values())
+        # Shapes alone: the numbers stay on the disk.
+        return sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values())
     prefix = FULL_PREFIX if layout is Layout.FULL else ""
     names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
     files = folder.glob(f"{names}.safetensors") if layout else ()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_asset
 from medusa_core.trace.format import RunTrace
 from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.colours import MONO, SANS
@@ -87,7 +88,7 @@ def script_json(value: Any) -> str:
 def languages() -> dict[str, dict[str, Any]]:
     """What each file holds, by its tag such as "zh"."""
     files = sorted(LANGUAGES.glob("*.json"))
-    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    return {file.stem: read_asset(file) for file in files}
 
 
 def languages_script(parts: tuple[str, ...] | None = None) -> str:

@@ -42,7 +42,9 @@ class FitConfig:
     )
     sequence_length: int = setting(512, "tokens of a training window", low=16, high=MOST_WINDOW)
     answer_tokens: int = setting(192, "tokens of an answer at most", low=8, high=MOST_WINDOW)
-    answer_batch: int = setting(32, "answers written at a time", low=1, high=65_536)
+    answer_batch: int = setting(
+        32, "answers written at a time: more are faster and take more memory", low=1, high=65_536
+    )
     temperature: float = setting(0.3, "temperature of the answers", low=0.0, high=2.0)
     device: str = setting("auto", "where to run", choices=("auto", "cpu", "cuda", "mps"))
     dtype: str = setting("auto", "dtype of the weights", choices=("auto", "float32", "bfloat16", "float16"))

@@ -6,7 +6,6 @@ from typing import Any
 
 import gradio as gr
 
-from ui.components.figure_table import small_model_note
 from ui.runs.session import Session
 from ui.tabs.hardware import gain, live, memory, roofline
 from ui.tabs.hardware.choice import build_choice
@@ -21,7 +20,6 @@ that holds on a device; the last part measures it on this machine.</p>
 def build(session: Session, selection: gr.State, opened: list[Any]) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`."""
     gr.HTML(INTRO, apply_default_css=False)
-    small_model_note()
     choice = build_choice(selection)
     parts = (
         ("Roofline", "roofline", roofline.build), ("Gain", "gain", gain.build),

@@ -22,6 +22,7 @@ from ui.records.updates import StopFlag, Update, with_flag_of_run
 from ui.records.words import Words
 from ui.runs.session import Session
 from ui.serving.models import ModelUpdate
+from ui.serving.runner import problem_of
 from ui.tabs.model_bar.menu import (
     FIELDS,
     LONGEST_NAME,
@@ -149,7 +150,7 @@ def _updates(
     try:
         wish = wish_of(session, *names)
     except MedusaError as error:
-        yield Update(status=Words("Not loaded: {0}.", error), problem=True)
+        yield problem_of(error)
         return
     with closing(task(wish)) as updates:
         yield from updates

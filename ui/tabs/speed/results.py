@@ -26,7 +26,7 @@ from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.words import bytes_words, flops_words, rate_words
 from ui.figures.method_speeds import speed_cells
 from ui.figures.step_speed import StepTime, SweepPoint, phases_of
-from ui.records.figures import Figures, machine_words, measured_figures, source_words
+from ui.records.figures import Figures, machine_words, measured_figures, measured_words, source_words
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.settings import Selection
 from ui.records.words import Words, sentences
@@ -118,7 +118,7 @@ class Results:
         """What the points were measured on."""
         record = self.sweeps.get(sweep)
         if record is None:
-            return source_words(self.figures) if self.figures and sweep == NODES else ""
+            return measured_words(self.figures) if self.figures and sweep == NODES else ""
         return sentences(where_words(record), busy_words(record["machine"]))
 
 

@@ -11,7 +11,6 @@ import gradio as gr
 from medusa_core.errors import counted
 from medusa_core.training.config import Medusa1Config
 from ui.components.events import DRAWS, QUIET, turned_to
-from ui.components.figure_table import small_model_note
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
@@ -110,7 +109,6 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
             origin = TextLine(_recorded_words(before), elem_id="train-recorded", elem_classes="badge")
             shown_first = gain_table(before.gain, now=False) if before and before.gain else NO_GAIN
             gain = gr.HTML(shown_first, apply_default_css=False, elem_id="train-gain")
-            small_model_note()
             plots = _plots()
     curves, trained, dark = (
         gr.State(before.curves if before else Curves()),

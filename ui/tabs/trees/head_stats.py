@@ -168,7 +168,11 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
         if not tree.choices:
             raise MedusaError("the tree has no nodes: load one with at least one guess")
         return stats.showing(tree.choices, LOADED)
-    rows = parse_accuracies(data)
+    try:
+        rows = parse_accuracies(data)
+    except MedusaError as error:
+        words = "the file holds neither a tree nor accuracies of heads: load one that was saved here"
+        raise MedusaError(words) from error
     check_accuracies(rows)
     if len(rows) > MOST_HEADS:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
@@ -182,7 +186,7 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
 def tree_for(stats: HeadStats, choices: object) -> Topology:
     """The tree in parsed JSON. Raises MedusaError unless it is one that these heads can fill."""
     if not isinstance(choices, list):
-        raise MedusaError("it holds no list of rank tuples such as [[0], [0, 0], [1]]")
+        raise MedusaError("the tree is no list of rank tuples: write them as in [[0], [0, 0], [1]]")
     tree = Topology.from_choices(choices)
     tree.check(len(stats.accuracies))
     for choice in tree.choices:
