@@ -225,6 +225,17 @@ def check_settings(config: Any) -> None:
             raise SettingError(f"{item.name} is {value}: give a number")
 
 
+def whole_numbers(text: str, name: str, low: int | None = None, high: int | None = None) -> list[int]:
+    """The numbers of a setting like "1,2,8". Raises SettingError for other text and those out of range."""
+    try:
+        found = [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise SettingError(f"{name} is {text!r}: write numbers with commas, as in 1,2,8") from error
+    if (low is not None and min(found) < low) or (high is not None and max(found) > high):
+        raise SettingError(f"{name} is {text!r}: give whole numbers{_range_words(low, high)}")
+    return found
+
+
 def _require_kind(name: str, value: Any, kind: type | UnionType, words: str) -> None:
     """Raise SettingError for a value of another kind; True and False are no numbers."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):

@@ -111,7 +111,7 @@ class Run:
         else:
             # The last token is read anew, for the logits and the hidden state that the run starts from.
             known = len(self.prompt) - 1
-            if self.drafter.features.all_rows:
+            if isinstance(self.drafter, RowsDrafter) and self.drafter.features.all_rows:
                 known = min(known, self.drafter.length)  # it needs the features of all further tokens
             self.cache.truncate(known)
             self.cache.reserve(slots)

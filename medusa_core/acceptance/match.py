@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.sampling import choose, require_drawn
+from medusa_core.acceptance.sampling import DrawingRule, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path
 
 if TYPE_CHECKING:
@@ -20,17 +20,12 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 
-class MatchRule:
+class MatchRule(DrawingRule):
     """Greedy acceptance and exact sampling."""
 
     def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
-        self._temperature = temperature
-        self._generator = generator
+        super().__init__(temperature, settings, generator)
         self.by_argmax = temperature <= 0
-
-    def choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """One token a row of ``logits`` [N, V]: argmax or one draw."""
-        return choose(logits, self._temperature, self._generator)
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every node against the token chosen at its parent."""

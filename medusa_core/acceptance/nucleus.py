@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import RuleInfo
-from medusa_core.acceptance.sampling import choose, require_drawn
+from medusa_core.acceptance.sampling import DrawingRule, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.config import setting
 from medusa_core.trees.tree import paths_of
@@ -40,19 +40,12 @@ class Settings:
     )
 
 
-class NucleusRule:
+class NucleusRule(DrawingRule):
     """One draw for each node of each path, and one more for the next root."""
 
-    by_argmax = False
-
     def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
-        self._temperature = temperature
-        self._generator = generator
+        super().__init__(temperature, settings, generator)
         self._ties = settings.ties
-
-    def choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """One token a row of ``logits`` [N, V]: argmax or one draw."""
-        return choose(logits, self._temperature, self._generator)
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Judge every path from the root to a leaf by draws of its own."""

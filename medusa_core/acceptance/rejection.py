@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from medusa_core.acceptance import NoSettings, RuleInfo
-from medusa_core.acceptance.sampling import choose, drawn, probabilities, require_drawn
+from medusa_core.acceptance import RuleInfo
+from medusa_core.acceptance.sampling import DrawingRule, drawn, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -28,18 +28,8 @@ _UNTRIED = "not tried: a guess before it at the same place was accepted"
 _FALLEN = "not tried: the guess before it was not accepted"
 
 
-class RejectionRule:
+class RejectionRule(DrawingRule):
     """p against q by one random number a guess; the rest of p where none is kept."""
-
-    by_argmax = False
-
-    def __init__(self, temperature: float, settings: NoSettings, generator: torch.Generator) -> None:
-        self._temperature = temperature
-        self._generator = generator
-
-    def choose(self, logits: torch.Tensor) -> torch.Tensor:
-        """One token a row of ``logits`` [N, V]: argmax or one draw."""
-        return choose(logits, self._temperature, self._generator)
 
     def __call__(self, tree: TokenTree, logits: torch.Tensor) -> Verdict:
         """Try the children of the root, then those of the child that was kept, and so on."""

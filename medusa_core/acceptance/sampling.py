@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medusa_core.errors import MedusaError
 
@@ -83,6 +83,19 @@ def drawn(probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tenso
     sums = probs.double().cumsum(dim=-1)
     below = sums.new_empty(len(sums), 1).uniform_(generator=generator) * (sums[:, -1:] * _BELOW_ONE)
     return sums.gt(below).logical_not_().sum(dim=-1)
+
+
+class DrawingRule:
+    """What the rules share that choose by the model's whole distribution."""
+
+    by_argmax = False
+
+    def __init__(self, temperature: float, settings: Any, generator: torch.Generator) -> None:
+        self._temperature, self._generator = temperature, generator
+
+    def choose(self, logits: torch.Tensor) -> torch.Tensor:
+        """One token a row of ``logits`` [N, V]: argmax or one draw."""
+        return choose(logits, self._temperature, self._generator)
 
 
 def require_drawn(tokens: Iterable[int], vocabulary: int) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.console import Console
 
-from medusa_core.cli.flags import COLUMNS, numbers, read_run_settings, read_settings
+from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
 from medusa_core.cli.tables import NONE, headlines, new_table, run_bar
-from medusa_core.config import LoadConfig
+from medusa_core.config import LoadConfig, whole_numbers
 from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -28,7 +28,6 @@ from medusa_core.evaluation.sweep import (
     VALUES,
     Case,
     cases_of,
-    check_values,
     filling,
     fitting,
     measure_cases,
@@ -39,6 +38,7 @@ from medusa_core.evaluation.sweep import (
 from medusa_core.hardware.shapes import known_shapes
 from medusa_core.loading.devices import place
 from medusa_core.trees.search import read_accuracies
+from medusa_core.trees.tree import MAX_NODES
 
 _SHAPE_NODES = (1, 16, 32, 64)
 _SHAPE_PROMPTS = 4
@@ -83,12 +83,10 @@ def _sweep(args: argparse.Namespace) -> str:
 
 def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     """The values, and whether they were asked for. Raises MedusaError."""
-    flag, text = ("--batch", args.batch) if args.batch is not None else ("--values", args.values)
+    name, text = ("batch", args.batch) if args.batch is not None else ("values", args.values)
     if text is None:
         return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES[sweep]), False
-    values = numbers(text, flag)
-    check_values(sweep, values)
-    return values, True
+    return whole_numbers(text, name, 1, MAX_NODES if sweep == NODES else None), True
 
 
 def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:

@@ -141,14 +141,6 @@ def add_prompt_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="prompts taken from each file (default: all)")
 
 
-def numbers(text: str, flag: str) -> list[int]:
-    """The whole numbers of "1,2,8". Raises MedusaError."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise MedusaError(f"{flag} is {text!r}: write numbers with commas, as in 1,2,8") from error
-
-
 def check_output_file(name: str, flag: str, *, folder_is_made: bool = False) -> Path:
     """The file of that name. Raises MedusaError when it cannot be written, before any work is done."""
     file = Path(_given(name, flag, "file"))

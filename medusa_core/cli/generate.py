@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 from medusa_core.acceptance import rule_names
 from medusa_core.cli.commands.generate import BATCH, MARKS
-from medusa_core.cli.flags import check_output_file, check_output_folder, numbers, read_run_settings
+from medusa_core.cli.flags import check_output_file, check_output_folder, read_run_settings
 from medusa_core.cli.load import headline, load_for_run
-from medusa_core.config import AUTO_METHOD, GenerationConfig
+from medusa_core.config import AUTO_METHOD, GenerationConfig, whole_numbers
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
@@ -147,7 +147,7 @@ def generation_config(args: argparse.Namespace) -> GenerationConfig:
 def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
     if args.prompt_ids is None:
         return engine.encode(sys.stdin.read() if args.prompt == "-" else args.prompt)
-    ids = numbers(args.prompt_ids, "--prompt-ids")
+    ids = whole_numbers(args.prompt_ids, "prompt_ids")
     check_prompt(ids, engine.target)
     return ids
 

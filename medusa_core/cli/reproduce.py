@@ -25,7 +25,7 @@ from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.other_work import OtherWork
-from medusa_core.evaluation.prompts import HELD_OUT, read_prompts, shipped_kinds
+from medusa_core.evaluation.prompts import HELD_OUT, chosen_part, read_prompts, shipped_kinds
 from medusa_core.experiments import is_simulated, load_experiment, load_measurement, store
 from medusa_core.experiments.record import (
     SCHEMA_VERSION,
@@ -71,8 +71,7 @@ def run(args: argparse.Namespace) -> None:
 def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
     if args.store:
         check_stored(args, "--out")
-    if args.skip < 0 or (args.limit is not None and args.limit < 1):
-        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    chosen_part(args)  # raises before the model is loaded
     engine = load_with_line(read_settings(LoadConfig, args))
     if args.store and not args.again and (kept := _kept(args, engine)) is not None:
         print(f"kept from {kept.date}, by this command and this engine; --again renews it", file=sys.stderr)
@@ -175,7 +174,7 @@ def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
 
 def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[list[int]]]:
     """Prompts by kind of text, as the flags ask. Raises MedusaError when a kind is left without any."""
-    part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
+    part = chosen_part(args)
     if not args.prompts:
         found = shipped_kinds(engine, HELD_OUT)
     else:

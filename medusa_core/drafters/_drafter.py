@@ -26,12 +26,6 @@ class Drafter(Protocol):
 
     largest_tree: int  # nodes with the root
     features: Features  # hidden states that it reads
-    cache_bytes: int  # of its own key-value cache, 0 for those that have none
-
-    @property
-    def length(self) -> int:
-        """Tokens of the text it has read. Asked only of a drafter whose ``features`` are of ``all_rows``."""
-        ...
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """``tokens`` are the whole prompt, ``features`` [T, F·d] belong to its last T, read just now.
@@ -87,8 +81,18 @@ class CacheDrafter(Drafter, Protocol):
 class RowsDrafter(Drafter, Protocol):
     """A drafter that keeps something of each row of the text, such as a key-value cache of its own."""
 
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes that it keeps now."""
+        ...
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text it has read. Asked only where its ``features`` are of ``all_rows``."""
+        ...
+
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows, so that nothing is copied while it grows."""
+        """Make room for a text of so many rows. Called before ``begin``, for the whole of a run."""
         ...
 
     def cache_bytes_for(self, rows: int) -> int:

@@ -26,28 +26,29 @@ class MergedDrafter:
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = drafters
+        self._keeping = [drafter for drafter in drafters if isinstance(drafter, RowsDrafter)]
         self.features = drafters[0].features
         self.largest_tree = sum(drafter.largest_tree - 1 for drafter in drafters) + 1
 
     @property
     def cache_bytes(self) -> int:
         """Bytes of the drafters' own key-value caches."""
-        return sum(drafter.cache_bytes for drafter in self._drafters)
+        return sum(drafter.cache_bytes for drafter in self._keeping)
 
     def reserve(self, rows: int) -> None:
         """Make room in those that keep rows."""
-        for drafter in self._drafters:
-            if isinstance(drafter, RowsDrafter):
-                drafter.reserve(rows)
+        for drafter in self._keeping:
+            drafter.reserve(rows)
 
     def cache_bytes_for(self, rows: int) -> int:
         """The sum of the drafters' own."""
-        return sum(each.cache_bytes_for(rows) for each in self._drafters if isinstance(each, RowsDrafter))
+        return sum(drafter.cache_bytes_for(rows) for drafter in self._keeping)
 
     @property
     def length(self) -> int:
         """Tokens of the text that the first has read."""
-        return self._drafters[0].length
+        first = self._drafters[0]
+        return first.length if isinstance(first, RowsDrafter) else 0
 
     def read_cache(self, cache: TreeCache) -> None:
         """Hand the run's cache to those that read it."""

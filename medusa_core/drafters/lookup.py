@@ -64,7 +64,6 @@ class LookupDrafter:
     """Keeps the places of every n-gram of the text and copies on from the latest one that matches."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.lookup_tokens + 1
@@ -73,11 +72,6 @@ class LookupDrafter:
         self._tokens: list[int] = []
         # Per n-gram of 1 to lookup_ngram tokens, the lengths of the text at its ends, in rising order.
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-
-    @property
-    def length(self) -> int:
-        """Tokens of the text it has read."""
-        return len(self._tokens)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Note the n-grams of the prompt that are not noted yet."""

@@ -61,7 +61,6 @@ class NgramDrafter:
     """Counts every n-gram of the text so far and drafts those that start with the root."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -69,33 +68,22 @@ class NgramDrafter:
         self._settings = settings
         self._table = NgramTable(settings.draft_depth)
 
-    @property
-    def length(self) -> int:
-        """Tokens of the text it has counted."""
-        return self._table.length
-
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Count the n-grams of the prompt that are not counted yet."""
-        self._table.extend(tokens[self.length :])
+        self._table.extend(tokens[self._table.length :])
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The most frequent n-grams that start with ``root``, merged where they begin alike."""
         found = self._table.tree(root, depth, self._settings.draft_top_k, self.largest_tree)
-        drafted = found[1:]
-        origins = [
-            Origin(
-                _NAME,
-                rank=node.rank,
-                label=f"×{node.count}",
-                note=_note(node.count, self.length - node.latest),
-                back=self.length - node.latest,
-            )
-            for node in drafted
-        ]
+        drafted, origins = found[1:], [ROOT]
+        for node in drafted:
+            back = self._table.length - node.latest
+            note = _note(node.count, back)
+            origins.append(Origin(_NAME, rank=node.rank, label=f"×{node.count}", note=note, back=back))
         return self._target.token_tree(
             [node.token for node in found],
             [node.parent for node in found],
-            [ROOT, *origins],
+            origins,
             [1.0, *(node.count / found[node.parent].count for node in drafted)],
         )
 

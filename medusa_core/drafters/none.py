@@ -33,8 +33,6 @@ class PlainDrafter:
 
     largest_tree = 1
     features = NO_FEATURES
-    length = 0
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: NoSettings) -> None:
         self._root = target.token_tree([0], [-1], [ROOT])

@@ -22,6 +22,7 @@ from medusa_core.drafters import (
     CacheDrafter,
     Draft,
     Drafter,
+    RowsDrafter,
     SamplingDrafter,
     auto_method,
     draft_of,
@@ -77,7 +78,7 @@ class RunState:
     @property
     def nbytes(self) -> int:
         """Bytes of what was read, by the target and by the drafter."""
-        return self.cache.nbytes + (self.drafter.cache_bytes if self.drafter is not None else 0)
+        return self.cache.nbytes + (self.drafter.cache_bytes if isinstance(self.drafter, RowsDrafter) else 0)
 
     def made_for(self, config: GenerationConfig, draft: Draft | None) -> bool:
         """Whether the drafter has the method and the settings of ``config``, and these weights.

@@ -232,7 +232,7 @@ def _peer_runner(name: str, peer: PeerRunner | LlamaCppRunner) -> Runner:
                 "or lower --max-new-tokens"
             ) from error
         time.sleep(SPINNING)
-        return Measurement(done.tokens, done.seconds, done.steps, {})
+        return done
 
     return run
 

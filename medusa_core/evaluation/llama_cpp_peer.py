@@ -25,7 +25,8 @@ from medusa_core.checkpoints.gguf_file import Q8_0, GgufModel, type_of
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
-from medusa_core.evaluation.peers import Peer, PeerError, PeerRun
+from medusa_core.evaluation.peers import Peer, PeerError
+from medusa_core.evaluation.turns import Measurement
 from medusa_core.files import whole_file
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.tuning import cache_folder
@@ -69,7 +70,7 @@ class LlamaCppRunner:
         self._model = _Loaded(library, file, slots, threads, float32=float32, packs=packs)
         self(longest)
 
-    def __call__(self, prompt: list[int]) -> PeerRun:
+    def __call__(self, prompt: list[int]) -> Measurement:
         """Decode greedily after ``prompt``. Raises PeerError with the reason when that fails."""
         engine, config, model = self._engine, self._config, self._model
         assert model is not None  # prepared
@@ -84,7 +85,7 @@ class LlamaCppRunner:
         while stopper.cut(tokens[-1:])[1] is None:
             model.read(tokens[-1:])
             tokens.append(model.choose())
-        return PeerRun(tokens, time.perf_counter() - start, len(tokens))
+        return Measurement(tokens, time.perf_counter() - start, len(tokens))
 
     def _require_comparable(self) -> None:
         """Raise PeerError for a run or a model that it would not run as the engine does."""

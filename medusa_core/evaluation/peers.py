@@ -28,6 +28,7 @@ from medusa_core.acceptance.sampling import COLDEST
 from medusa_core.decoding import check_prompt
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.evaluation.turns import Measurement
 from medusa_core.text.stopping import Stopper
 
 LOOKUP_TOKENS = 10  # drafted at most: what transformers' candidate generator takes when none are given
@@ -64,15 +65,6 @@ PEERS = {
         compiles=True,
     ),
 }
-
-
-@dataclass(frozen=True)
-class PeerRun:
-    """What a peer wrote after one prompt. ``seconds`` is the whole call."""
-
-    tokens: list[int]
-    seconds: float
-    steps: int  # forwards of the model; the first also reads the prompt
 
 
 class PeerRunner:
@@ -112,11 +104,14 @@ class PeerRunner:
         if self._peer.compiles and "_compiled_call" not in vars(self._model):
             raise PeerError("transformers does not compile this model with its cache")
 
-    def __call__(self, prompt: list[int]) -> PeerRun:
-        """Generate after ``prompt``. Raises PeerError with the reason when that fails."""
+    def __call__(self, prompt: list[int]) -> Measurement:
+        """Generate after ``prompt``, whose reading is part of the first step.
+
+        Raises PeerError with the reason when that fails.
+        """
         return self._run(prompt, self._arguments)
 
-    def _run(self, prompt: list[int], arguments: dict[str, Any]) -> PeerRun:
+    def _run(self, prompt: list[int], arguments: dict[str, Any]) -> Measurement:
         engine, config = self._engine, self._config
         check_prompt(prompt, engine.target)
         ids = torch.tensor([prompt], device=engine.target.device)
@@ -140,7 +135,7 @@ class PeerRunner:
         seconds = time.perf_counter() - start
         if watch and config.stop:
             tokens = watch.kept
-        return PeerRun(tokens, seconds, watch.steps if watch and self._peer.drafts else len(tokens))
+        return Measurement(tokens, seconds, watch.steps if watch and self._peer.drafts else len(tokens))
 
 
 class _Watch(StoppingCriteria):

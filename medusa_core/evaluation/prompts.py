@@ -38,9 +38,7 @@ def chosen_prompts(args: argparse.Namespace, engine: Engine) -> list[list[int]]:
 
 def chosen_kinds(args: argparse.Namespace, engine: Engine) -> dict[str, list[list[int]]]:
     """The prompts the flags ask for by kind of text: a line's "category", otherwise its file's name."""
-    if args.skip < 0 or (args.limit is not None and args.limit < 1):
-        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
-    part = slice(args.skip, None if args.limit is None else args.skip + args.limit)
+    part = chosen_part(args)
     if args.prompts:
         found = [prompt for name in args.prompts for prompt in _read_by_kind(Path(name), engine)[part]]
     else:
@@ -53,6 +51,13 @@ def chosen_kinds(args: argparse.Namespace, engine: Engine) -> dict[str, list[lis
     for kind, prompt in found:
         kinds.setdefault(kind, []).append(prompt)
     return kinds
+
+
+def chosen_part(args: argparse.Namespace) -> slice:
+    """The part of each file that --skip and --limit leave. Raises MedusaError."""
+    if args.skip < 0 or (args.limit is not None and args.limit < 1):
+        raise MedusaError("--limit starts at 1 and --skip at 0: raise them")
+    return slice(args.skip, None if args.limit is None else args.skip + args.limit)
 
 
 def places_of(kinds: Mapping[str, Sequence[list[int]]]) -> dict[str, range]:

@@ -24,7 +24,6 @@ from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
 from medusa_core.trees.search import expected_lengths
-from medusa_core.trees.tree import MAX_NODES
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
@@ -125,14 +124,6 @@ def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int
         return list(values), ""
     left = [value for value in values if value not in kept]
     return kept, f"{sweep} {', '.join(map(str, left))} left out: {why}" if left else ""
-
-
-def check_values(sweep: str, values: Sequence[int]) -> None:
-    """Raise MedusaError for values that make no sense."""
-    most = MAX_NODES if sweep == NODES else None
-    if not values or min(values) < 1 or (most is not None and max(values) > most):
-        upper = f" to {most}" if most is not None else " or more"
-        raise MedusaError(f"the values of {sweep} are {list(values)}: give whole numbers of 1{upper}")
 
 
 class Sweep:
@@ -258,14 +249,10 @@ def _count(found: _Round, step: Step, last: PhaseTimes | None) -> PhaseTimes:
     found.rows += step.tree.size
     found.positions += step.cache_length
     if step.ms is not last:
-        _add(found, step.ms)
+        found.forwards += 1
+        for phase in TIMES:
+            found.ms[phase] += getattr(step.ms, phase)
     return step.ms
-
-
-def _add(found: _Round, ms: PhaseTimes) -> None:
-    found.forwards += 1
-    for phase in TIMES:
-        found.ms[phase] += getattr(ms, phase)
 
 
 def _record(case: Case, log: Sequence[_Round], ceilings: Ceilings) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class Measurement:
     tokens: list[int]
     seconds: float
     steps: int
-    phase_ms: dict[str, float]  # summed over steps; empty for a method that is not ours
+    phase_ms: dict[str, float] = field(default_factory=dict)  # summed over steps; empty where it is not ours
     nodes: int = 0  # size of the largest tree, with the root
     rows: int = 0  # of all trees
     positions: int = 0  # committed before each step, summed

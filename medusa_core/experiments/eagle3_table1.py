@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from medusa_core.config import setting
+from medusa_core.config import setting, whole_numbers
 from medusa_core.drafters import HeadsDraft, method
 from medusa_core.drafters._head_trees import DYNAMIC
 from medusa_core.errors import MedusaError, counted
@@ -79,8 +79,6 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
     """The settings of its own for each series. Raises MedusaError where nothing can be compared."""
     from medusa_core.drafters.medusa import NAME as MEDUSA
     from medusa_core.evaluation.bench import BASELINE
-    from medusa_core.experiments.simulated import read_numbers
-    from medusa_core.trees.budget import PLAIN
 
     known = [name for name in COMPARED if name in engine.methods()]
     trained = [name for name in known if method(name).has_weights]
@@ -88,10 +86,7 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
         raise MedusaError("no weights of a drafter are loaded: name some with --heads")
     series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
     series |= {name: {"method": name} for name in known}
-    sizes = read_numbers(nodes, "nodes")
-    if min(sizes) <= PLAIN:
-        raise MedusaError(f"--nodes is {nodes!r}: write sizes from {PLAIN + 1}, the root is one of them")
-    for size in sizes:
+    for size in sorted({*whole_numbers(nodes, "nodes", 2)}):
         for name in trained:
             draft = engine.drafts[name]
             shape: dict[str, Any] = PUBLIC_TREE | {"draft_nodes": size - 1}

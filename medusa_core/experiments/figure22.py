@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medusa_core.config import setting
+from medusa_core.config import setting, whole_numbers
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.hardware.operators import OVERLAPPED
 
@@ -33,7 +33,7 @@ QUICK: dict[str, object] = {}
 
 def simulate(settings: Settings) -> Findings:
     """One curve a batch. Raises MedusaError."""
-    from medusa_core.experiments.simulated import findings, read_numbers
+    from medusa_core.experiments.simulated import findings
 
-    batches = read_numbers(settings.batches, "batches")
+    batches = sorted({*whole_numbers(settings.batches, "batches")})
     return findings(settings, {f"batch {batch}": (batch, settings.context, OVERLAPPED) for batch in batches})

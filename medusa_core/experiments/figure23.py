@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from medusa_core.config import setting
+from medusa_core.config import setting, whole_numbers
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.hardware.operators import OVERLAPPED
 
@@ -33,9 +33,9 @@ QUICK: dict[str, object] = {}
 
 def simulate(settings: Settings) -> Findings:
     """One curve a length of the text. Raises MedusaError."""
-    from medusa_core.experiments.simulated import findings, read_numbers
+    from medusa_core.experiments.simulated import findings
 
-    contexts = read_numbers(settings.contexts, "contexts")
+    contexts = sorted({*whole_numbers(settings.contexts, "contexts")})
     return findings(
         settings, {f"{context} tokens": (settings.batch, context, OVERLAPPED) for context in contexts}
     )

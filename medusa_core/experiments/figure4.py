@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from medusa_core.config import setting
+from medusa_core.config import setting, whole_numbers
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.errors import MedusaError
 from medusa_core.trees.baselines import best_cartesian, random_cartesian
 from medusa_core.trees.search import assumed_accuracies, expected_lengths, search_tree
 from medusa_core.trees.tree import MAX_NODES, Topology
@@ -61,7 +60,8 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     accuracies = draft.accuracies or assumed_accuracies(draft.heads.count)
     if draft.accuracies is None:
         notes.append("The heads bring no measured accuracies: trees and estimate go by assumed ones.")
-    candidates = candidate_trees(accuracies, read_sizes(settings.nodes), settings)
+    sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2, MAX_NODES)})
+    candidates = candidate_trees(accuracies, sizes, settings)
     runners: dict[str, Runner] = {PLAIN: setup.runner(engine, method="none")}
     runners |= {c.label: setup.runner(engine, c.tree) for c in candidates}
     logs = setup.interleave(runners)
@@ -101,17 +101,6 @@ def comparison(rows: list[Row]) -> list[str]:
     if theirs.mean - ours.mean > error:
         more = "fewer than"
     return [f"The {sparse[-1].label} keeps {more} the {largest.label} of {largest.tree_nodes} nodes."]
-
-
-def read_sizes(text: str) -> list[int]:
-    """Sizes from "2,8,16". Raises MedusaError for anything that is no list of tree sizes."""
-    try:
-        sizes = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        sizes = [0]
-    if sizes[0] < 2 or sizes[-1] > MAX_NODES:
-        raise MedusaError(f"--nodes is {text!r}: write sizes from 2 to {MAX_NODES}, as in 2,8,16")
-    return sizes
 
 
 def candidate_trees(accuracies: list[list[float]], sizes: list[int], settings: Settings) -> list[Candidate]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.experiments.setup import Findings
@@ -51,14 +50,6 @@ def _best_words(name: str, found: Curve) -> str:
     if top.speedup <= 1:
         return f"{name}: no number of candidates is faster than plain decoding."
     return f"{name}: best with {top.candidates} candidates, {top.speedup:.2f} times plain decoding."
-
-
-def read_numbers(text: str, flag: str) -> list[int]:
-    """Numbers from "1,2,4". Raises MedusaError."""
-    try:
-        return sorted({int(part) for part in text.split(",")})
-    except ValueError as error:
-        raise MedusaError(f"--{flag} is {text!r}: write whole numbers as in 1,2,4") from error
 
 
 def _row(shape: ModelShape, device: Device, series: str, each: Curve, gain: Gain) -> Row:

@@ -16,7 +16,7 @@ from medusa_core.llama.weights import Weights
 from medusa_core.model.features import BEFORE_NORM
 from medusa_core.model.forward import Outputs, Part
 from medusa_core.model.masks import LayerMasks
-from medusa_core.model.rotary import Rotations, rotations
+from medusa_core.model.rotary import RotaryTable
 
 _POSITIONS = 256  # positions of the first table of rotations
 
@@ -28,13 +28,12 @@ class LlamaForward:
         """``context`` is the number of positions that may be asked for."""
         self.weights, self.masks, self.library = weights, masks, library
         self._context = context
-        # A table never goes beyond the context, where rotations that depend on the length change.
-        self._rotations = self._table_of(min(_POSITIONS, context))
-        self.model = Llama(weights, self._rotations.cos.shape[-1], library)
+        self.rotary = RotaryTable(weights.rotary, torch.device("cpu"), _POSITIONS, context)
+        self.model = Llama(weights, self.rotary.prepare(1).cos.shape[-1], library)
 
     def new_cache(self, slots: int) -> LlamaCache:
         """As ``Forward``."""
-        self.table_up_to(min(slots, self._context) - 1)
+        self.rotary.prepare(min(slots, self._context))
         return self.model.new_cache(slots, self.masks.only_window)
 
     @property
@@ -66,26 +65,11 @@ class LlamaForward:
         last = hidden if any(state is hidden for state in states.values()) else None
         tokens = _joined([part.rows.tokens for part in parts])
         positions = _joined([part.rows.depths + part.cache.position for part in parts])
-        table = self.table_up_to(max(part.cache.position + part.rows.deepest for part in parts))
+        table = self.rotary.prepare(1 + max(part.cache.position + part.rows.deepest for part in parts))
         self.model.run(tokens, positions, table, parts, Results(logits, kept, last, before, queries))
         wanted = [*(states[layer] for layer in features.layers), *queries]
         split = [state.split(counts) for state in wanted]
         return [(own, [one[number] for one in split]) for number, own in enumerate(logits.split(kept))]
-
-    def table_up_to(self, largest: int) -> Rotations:
-        """A table that has all positions up to ``largest``.
-
-        It grows as it is needed, by one assignment. A caller goes on with the table returned here, since runs
-        in other threads read it and let it grow too.
-        """
-        table = self._rotations
-        if largest >= len(table.cos):
-            rows = min(max(2 * len(table.cos), largest + 1), max(self._context, largest + 1))
-            table = self._rotations = self._table_of(rows)
-        return table
-
-    def _table_of(self, rows: int) -> Rotations:
-        return rotations(self.weights.rotary, rows, torch.device("cpu"))
 
 
 def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

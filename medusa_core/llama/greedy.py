@@ -193,7 +193,7 @@ class GreedySteps:
         """The batch over a cache, kept until the text outgrows the rotations or torch has more threads."""
         most = self._forward.library.most_threads
         if self._batch is None or cache.position >= self._end or most > self._batch.most_threads:
-            table = self._forward.table_up_to(cache.position + self._deepest)
+            table = self._forward.rotary.prepare(1 + cache.position + self._deepest)
             self._end = len(table.cos) - self._deepest
             tokens, _, logits, features = self._room()
             rows = Rows(tokens, self._depths, self._deepest, self._shape.mask)

@@ -79,6 +79,11 @@ def saved_bytes(folder: Path, bytes_each: int) -> int:
     return round(sum(tensor.count * (bytes_each if tensor.is_plain else tensor.width) for tensor in tensors))
 
 
+def is_linear(module: torch.nn.Module) -> bool:
+    """Whether a module is a linear layer, which GPT-2 calls Conv1D."""
+    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
+
+
 def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
     text = model.config.get_text_config(decoder=True)
     embedding: Any = model.get_input_embeddings()
@@ -92,9 +97,7 @@ def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
     key_value_width = (getattr(text, "num_key_value_heads", None) or query_heads) * head_dim
     if latent := getattr(text, "kv_lora_rank", None):  # DeepSeek keeps what both are made from
         key_value_width = (latent + text.qk_rope_head_dim) // 2
-    # GPT-2 calls its linear layers Conv1D.
-    layers = (m for m in model.modules() if isinstance(m, torch.nn.Linear) or type(m).__name__ == "Conv1D")
-    linear = [cast("torch.Tensor", layer.weight) for layer in layers]
+    linear = [cast("torch.Tensor", layer.weight) for layer in model.modules() if is_linear(layer)]
     inside = [weight.numel() for weight in linear if weight is not head.weight]
     return ModelSize(
         parameters=sum(p.numel() for p in model.parameters()),

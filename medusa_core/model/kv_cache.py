@@ -18,7 +18,6 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from medusa_core.errors import MedusaError
 
 _FEWEST = 256  # rows of a cache with padding
-_LEAST_GROWN = 128  # slots of a cache that grows with the text
 
 
 class Place(NamedTuple):
@@ -188,11 +187,6 @@ class TreeCache(Cache):
         """Forget the rows from ``length`` on, for a text that goes on differently; the memory stays."""
         for layer in self._layers:
             layer.length = min(layer.length, length)
-
-    def grow_for(self, rows: int) -> None:
-        """Make room for ``rows`` more: slots at least double, so that a growing text moves seldom."""
-        if rows > self.room:
-            self.reserve(max(2 * self.slots, self.length + rows, _LEAST_GROWN))
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; committed rows stay."""

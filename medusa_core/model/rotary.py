@@ -28,6 +28,38 @@ def rotations_at(rotary: nn.Module, positions: torch.Tensor) -> Rotations:
     return Rotations(cos, torch.cat([-sin[..., :half], sin[..., half:]], dim=-1))
 
 
+class RotaryTable:
+    """The rotations of as many positions as were asked for so far."""
+
+    def __init__(
+        self, rotary: nn.Module, device: torch.device, least: int, context: int | None = None
+    ) -> None:
+        """``least`` positions are made at first.
+
+        Beyond the ``context``, where rotations that depend on the length change, no more than asked for.
+        """
+        self._rotary, self._device, self._least, self._context = rotary, device, least, context
+        self._table = Rotations(torch.empty(0), torch.empty(0))
+
+    def at(self, first: int, count: int) -> Rotations:
+        """Rotations of ``count`` positions from ``first`` on."""
+        end = first + count
+        table = self.prepare(end)
+        return Rotations(table.cos[first:end], table.sin[first:end])
+
+    def prepare(self, count: int) -> Rotations:
+        """A table of at least so many positions: while a text grows, each larger one is a copy.
+
+        A caller goes on with the table returned here, since runs in other threads let it grow too.
+        """
+        table = self._table
+        if count > len(table.cos):
+            rows = max(2 * len(table.cos), count, self._least)
+            rows = rows if self._context is None else min(rows, max(self._context, count))
+            table = self._table = rotations(self._rotary, rows, self._device)  # one assignment
+        return table
+
+
 def rotated(x: torch.Tensor, by: Rotations) -> torch.Tensor:
     """Pairs (i, i + half) of the first numbers of each head turned by their angles, in float32.
 

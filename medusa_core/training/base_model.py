@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -21,6 +21,7 @@ from medusa_core.checkpoints.base import load_base, read_base_config
 from medusa_core.checkpoints.locate import embedded_model, locate_model
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import cpu_has_bf16
+from medusa_core.loading.model_size import is_linear
 from medusa_core.model.quantization import bitsandbytes_config
 from medusa_core.training.config import DrafterConfig, Medusa2Config
 
@@ -65,6 +66,12 @@ def load_frozen(config: DrafterConfig, device: torch.device) -> PreTrainedModel:
     return model.eval().requires_grad_(False)
 
 
+def frozen_head(base: PreTrainedModel) -> torch.Tensor:
+    """The base's LM head [V, d], untrained."""
+    weight: torch.Tensor = cast("Any", base.get_output_embeddings()).weight
+    return weight.detach()
+
+
 def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedModel | PeftModel:
     """The base for joint training: with a fresh adapter on all linear layers, or all weights trainable.
 
@@ -88,7 +95,7 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedMod
 def add_adapter(model: PreTrainedModel, config: Medusa2Config) -> PeftModel:
     """The model with a fresh adapter: its weights frozen, the adapter's in float32 and trainable."""
     head = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
-    linear = [n for n, m in model.named_modules() if _is_linear(m) and n != head]
+    linear = [n for n, m in model.named_modules() if is_linear(m) and n != head]
     if config.lora_lm_head:
         untie(model)
     adapter = LoraConfig(
@@ -127,11 +134,6 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
-
-
-def _is_linear(module: torch.nn.Module) -> bool:
-    # GPT-2 calls its linear layers Conv1D.
-    return isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"
 
 
 def _four_bits(device: torch.device) -> BitsAndBytesConfig:

@@ -18,12 +18,12 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.block.files import read, save
 from medusa_core.drafters.block.model import BlockModel, block_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import BlockConfig
-from medusa_core.training.drafter_run import Batches
+from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
 from medusa_core.training.loop import End, Progress, never
-from medusa_core.training.mtp import copy_last_norm, frozen_head, know_all_tokens
+from medusa_core.training.mtp import copy_last_norm, know_all_tokens
 
 
 def block(config: BlockConfig, end: End = never) -> Generator[Progress, None, None]:
@@ -32,13 +32,12 @@ def block(config: BlockConfig, end: End = never) -> Generator[Progress, None, No
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(base: PreTrainedModel, _: Batches) -> LayerRecipe:
-        model = start_block(config, base)
-        layers = model.shape.layers or ()
-        written = partial(save, model, base=base_name(config))
-        return LayerRecipe("block drafter", model, layers, written, block_outputs)
-
-    yield from train_layer(config, end, recipe)
+    run = DrafterRun(config)
+    base = load_frozen(config, run.device)
+    model = start_block(config, base)
+    written = partial(save, model, base=base_name(config))
+    recipe = LayerRecipe("block drafter", model, model.shape.layers or (), written, block_outputs)
+    yield from train_layer(config, run, base, recipe, end)
 
 
 def start_block(config: BlockConfig, base: PreTrainedModel) -> BlockModel:

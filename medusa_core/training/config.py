@@ -107,6 +107,11 @@ class Medusa1Config(HeadsConfig):
 
     out: str = setting("runs/medusa1", "run folder: config, metrics, checkpoints, card and the heads")
     head_layers: int = setting(1, "residual blocks of a head L", low=1, high=8)
+    lm_head: str = setting(
+        "own",
+        "own: each fresh head learns an LM head; base: all use the base's as it is, for small files",
+        choices=("own", "base"),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,11 +187,6 @@ class HydraConfig(Medusa1Config):
         "base",
         "base: what the base says of each token (KL); text: the tokens alone",
         choices=("base", "text"),
-    )
-    lm_head: str = setting(
-        "own",
-        "own: each head learns an LM head; base: all use the base's as it is, which their files hold once",
-        choices=("own", "base"),
     )
 
 

@@ -15,6 +15,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from medusa_core.errors import MedusaError
+from medusa_core.training.config import DrafterConfig
 from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.encoding import Encoder, TokenArrays
 
@@ -42,44 +43,31 @@ class TrainingData:
         return self.mixture.batch(index, rows)
 
 
-def load_data(
-    *,
-    data: str,
-    recipe: str,
-    data_root: str,
-    heldout_share: float,
-    sequence_length: int,
-    windows: int,
-    held: int,
-    seed: int,
-    tokenizer: PreTrainedTokenizerBase,
-    cache: Path,
-) -> TrainingData:
-    """Read, encode and pack the training text.
+def load_data(config: DrafterConfig, tokenizer: PreTrainedTokenizerBase) -> TrainingData:
+    """Read, encode and pack the training text; encoded text is kept in the run folder.
 
-    ``data`` names a file or a folder; when it is empty, the JSON ``recipe`` names the files, relative to
-    ``data_root``. ``windows`` is how many windows are laid out before their order repeats, ``held`` how many
-    of each kind are held out at most. Encoded text is
-    kept under ``cache``. Raises MedusaError that names what is missing or the line that is bad.
+    ``data`` of the settings names a file or a folder; when it is empty, the JSON ``recipe`` names the files,
+    relative to ``data_root``. Raises MedusaError that names what is missing or the line that is bad.
     """
-    if not data and not recipe:
-        raise MedusaError("there is nothing to train on: name a file or folder with --data")
-    if data:
-        sources = load_sources(Path(data).expanduser(), heldout_share)
+    if config.data:
+        sources = load_sources(Path(config.data).expanduser(), config.heldout_share)
+    elif config.recipe:
+        sources = load_recipe(Path(config.recipe), Path(config.data_root))
     else:
-        sources = load_recipe(Path(recipe), Path(data_root))
+        raise MedusaError("there is nothing to train on: name a file or folder with --data")
     encoder = Encoder(tokenizer)
+    cache, length = Path(config.out) / "tokens", config.sequence_length - 1
     splits = {source.kind: encode_source(source, encoder, cache) for source in sources}
     mixture = PackedMixture(
         [split.train for split in splits.values()],
         [len(splits[source.kind].train) if source.weight is None else source.weight for source in sources],
-        sequence_length - 1,
-        windows,
-        seed,
+        length,
+        config.tokens // config.sequence_length + 1,  # the windows laid out before their order repeats
+        config.seed,
         encoder.end,
     )
     heldout = {
-        kind: heldout_windows(split.heldout, sequence_length - 1, encoder.end, held)
+        kind: heldout_windows(split.heldout, length, encoder.end, config.heldout_windows)
         for kind, split in splits.items()
     }
     return TrainingData(mixture, heldout)

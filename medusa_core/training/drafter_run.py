@@ -18,7 +18,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, load_tokenizer, uses_bf16
 from medusa_core.training.card import write_card
 from medusa_core.training.config import DrafterConfig
-from medusa_core.training.data import Batch, TrainingData, load_data
+from medusa_core.training.data import Batch, load_data
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.loop import End, Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.losses import HeadScores, next_token_loss
@@ -37,8 +37,7 @@ class Recipe:
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
-    losses: Callable[[Any, Batch], Any]  # Computes a batch's losses by the forward, its first argument.
-    total: Callable[[Any, int], Losses]  # Combines them at a step; "loss" is what is minimised.
+    losses: Callable[[Any, Batch, int], Losses]  # by the forward, of a batch at a step; "loss" is minimised
     score: Scoring  # of held-out text
     weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
     save: Callable[[Path], None]
@@ -66,8 +65,7 @@ class DrafterRun:
         def losses_of(step: int, number: int) -> Losses:
             batch = batches.of(step, number)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
-                found = recipe.losses(run.forward, batch)
-            return recipe.total(found, step)
+                return recipe.losses(run.forward, batch, step)
 
         def evaluate() -> Metrics:
             return heldout_scores(recipe.score, batches.heldout, device, bf16=bf16)
@@ -109,18 +107,7 @@ class Batches:
         self._accumulate = config.accumulate
         # One process writes the cache of encoded text, the others read it.
         with accelerator.main_process_first():
-            self.data: TrainingData = load_data(
-                data=config.data,
-                recipe=config.recipe,
-                data_root=config.data_root,
-                heldout_share=config.heldout_share,
-                sequence_length=config.sequence_length,
-                windows=config.tokens // config.sequence_length + 1,
-                held=config.heldout_windows,
-                seed=config.seed,
-                tokenizer=tokenizer,
-                cache=Path(config.out) / "tokens",
-            )
+            self.data = load_data(config, tokenizer)
         self.heldout = self.data.heldout
 
     def of(self, step: int, number: int) -> Batch:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,7 +25,7 @@ from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, load_frozen
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
@@ -54,26 +55,20 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(base: PreTrainedModel, batches: Batches) -> LayerRecipe:
-        model = start_draft(config, base, batches)
-        layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
-        return LayerRecipe("EAGLE-3", model, layers, lambda folder: save(model, folder, base_name(config)))
-
-    yield from train_layer(config, end, recipe)
+    run = DrafterRun(config)
+    base = load_frozen(config, run.device)
+    model = start_draft(config, base, run.batches)
+    layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
+    recipe = LayerRecipe("EAGLE-3", model, layers, partial(save, model, base=base_name(config)))
+    yield from train_layer(config, run, base, recipe, end)
 
 
 def train_layer(
-    config: DraftLayerConfig, end: End, recipe_of: Callable[[PreTrainedModel, Batches], LayerRecipe]
+    config: DraftLayerConfig, run: DrafterRun, base: PreTrainedModel, layer: LayerRecipe, end: End
 ) -> Generator[Progress, None, None]:
-    """Train the draft layer of a recipe on a frozen base; the last record's ``folder`` holds it.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-    run = DrafterRun(config)
-    base = load_frozen(config, run.device)
-    layer = recipe_of(base, run.batches)
+    """Train a draft layer on the frozen ``base``; the last record's ``folder`` holds it."""
     model = layer.model.to(run.device)
-    losses = UnrolledLosses(
+    unrolled = UnrolledLosses(
         model,
         config.unrolled_steps,
         run.device,
@@ -82,19 +77,19 @@ def train_layer(
         compiled=config.compile,
     )
 
-    def total(each: torch.Tensor, _: int) -> Losses:
+    def losses(forward: Any, batch: Batch, _: int) -> Losses:
+        each = forward(Reading(base, batch.tokens, layer.layers), batch.trained)
         decay = config.unrolled_decay ** torch.arange(len(each), dtype=torch.float32, device=run.device)
         return {"loss": (each * decay).sum()} | each_loss(each)
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         reading = Reading(base, batch.tokens, layer.layers)
-        return HeadScores(*losses.scores(reading, batch.trained).T), reading.logits
+        return HeadScores(*unrolled.scores(reading, batch.trained).T), reading.logits
 
     recipe = Recipe(
         layer.stage,
+        unrolled,
         losses,
-        lambda forward, batch: forward(Reading(base, batch.tokens, layer.layers), batch.trained),
-        total,
         score,
         [(model.named_parameters(), config.learning_rate)],
         layer.save,
@@ -148,9 +143,9 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
     model.t2d[known] = True
     model.d2t[:] = known - torch.arange(len(known))
     # The LM head is to say what the base's would, so it begins as a copy.
-    head = cast("Any", base.get_output_embeddings()).weight
+    head = frozen_head(base)
     if head.shape == (shape.vocabulary, shape.hidden):  # not packed into a few bits
-        model.lm_head.weight.data.copy_(head.detach().float().cpu()[known])
+        model.lm_head.weight.data.copy_(head.float().cpu()[known])
     return model
 
 

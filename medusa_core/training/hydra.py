@@ -22,9 +22,10 @@ from medusa_core.drafters.hydra.files import read_state, save_heads
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import Arch, Kind, from_public, kind_of
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, read_base
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HydraConfig
 from medusa_core.training.data import Batch
+from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.losses import (
     HeadScores,
@@ -73,34 +74,32 @@ def predictions(
         yield heads(head, inputs).float(), tokens[:, head + 2 :][counted]
 
 
-def hydra(config: HydraConfig, stage: str = "hydra", end: End = never) -> Generator[Progress, None, None]:
+def hydra(config: HydraConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
-        embedding = model.get_input_embeddings()
-        heads = start_heads(config, model).to(device)
+    run = DrafterRun(config)
+    model = load_frozen(config, run.device)
+    embedding = model.get_input_embeddings()
+    heads = start_heads(config, model).to(run.device)
 
-        def inputs(batch: Batch) -> tuple[torch.Tensor | None, ...]:
-            hidden, logits = read_base(model, batch.tokens)
-            teacher = logits if config.learn_from == "base" else None
-            return hidden, embedding(batch.tokens), batch.tokens, batch.trained, teacher
+    def inputs(batch: Batch) -> tuple[torch.Tensor | None, ...]:
+        hidden, logits = read_base(model, batch.tokens)
+        teacher = logits if config.learn_from == "base" else None
+        return hidden, embedding(batch.tokens), batch.tokens, batch.trained, teacher
 
-        def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
-            hidden, logits = read_base(model, batch.tokens)
-            embedded = embedding(batch.tokens)
-            return scores_of(predictions(heads, hidden, embedded, batch.tokens, batch.trained)), logits
+    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
+        hidden, logits = read_base(model, batch.tokens)
+        embedded = embedding(batch.tokens)
+        return scores_of(predictions(heads, hidden, embedded, batch.tokens, batch.trained)), logits
 
-        def save(folder: Path) -> None:
-            save_heads(
-                heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16
-            )
+    def save(folder: Path) -> None:
+        save_heads(heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16)
 
-        return HeadRecipe(HeadLosses(heads, head_losses), inputs, score, save)
-
-    yield from train_heads(config, stage, end, recipe)
+    recipe = HeadRecipe("hydra", HeadLosses(heads, head_losses), inputs, score, save)
+    yield from train_heads(config, run, model, recipe, end)
 
 
 def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
@@ -109,7 +108,7 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
     Raises MedusaError when those do not fit the model or the settings.
     """
     text = model.config.get_text_config(decoder=True)
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     wanted = Kind(Arch.PREFIX_MLP if config.prefix else Arch.MLP, config.heads, config.head_layers)
     if not config.start:
         heads = HydraHeads.fresh(lm_head, wanted.heads, wanted.layers, text if config.prefix else None)

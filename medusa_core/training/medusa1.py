@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from peft import PeftModel
@@ -24,12 +24,12 @@ from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
-from medusa_core.training.base_model import base_name, compile_base, load_frozen, read_base
+from medusa_core.training.base_model import base_name, compile_base, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HeadsConfig, Medusa1Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.drafter_run import DrafterRun, Recipe, Scoring, each_loss
-from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.loop import End, Losses, Progress, never
 from medusa_core.training.losses import HeadScores, head_losses, head_scores, weighted_sum
 
 
@@ -51,6 +51,7 @@ class HeadLosses(torch.nn.Module):
 class HeadRecipe:
     """The parts in which recipes that train heads on a frozen base differ."""
 
+    stage: str
     losses: torch.nn.Module  # called with ``inputs``, gives the mean loss of every head [K]
     inputs: Callable[[Batch], tuple[Any, ...]]  # the heads' inputs for a batch, computed without a graph
     score: Scoring
@@ -63,17 +64,17 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
-        heads = start_heads(config, model).to(device)
+    run = DrafterRun(config)
+    model = load_frozen(config, run.device)
+    heads = start_heads(config, model).to(run.device)
 
-        def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
-            hidden = model.base_model(batch.tokens, use_cache=False).last_hidden_state
-            return hidden, batch.tokens, batch.trained
+    def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
+        hidden = model.base_model(batch.tokens, use_cache=False).last_hidden_state
+        return hidden, batch.tokens, batch.trained
 
-        save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
-
-    yield from train_heads(config, stage, end, recipe)
+    save = partial(save_heads, heads, base=base_name(config))
+    recipe = HeadRecipe(stage, HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
+    yield from train_heads(config, run, model, recipe, end)
 
 
 def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
@@ -87,31 +88,22 @@ def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
 
 
 def train_heads(
-    config: HeadsConfig,
-    stage: str,
-    end: End,
-    recipe_of: Callable[[PreTrainedModel, torch.device], HeadRecipe],
+    config: HeadsConfig, run: DrafterRun, model: PreTrainedModel, heads: HeadRecipe, end: End
 ) -> Generator[Progress, None, None]:
-    """Train the heads of a recipe on a frozen base; the last record's ``folder`` holds them.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-    run = DrafterRun(config)
-    model = load_frozen(config, run.device)
-    heads = recipe_of(model, run.device)
+    """Train heads on the frozen base ``model``; the last record's ``folder`` holds them."""
     if config.compile:
         compile_base(model, run.device)
 
-    def losses(forward: Any, batch: Batch) -> torch.Tensor:
+    def losses(forward: Any, batch: Batch, _: int) -> Losses:
         with torch.no_grad():
             inputs = heads.inputs(batch)
-        return cast("torch.Tensor", forward(*inputs))
+        found = forward(*inputs)
+        return {"loss": weighted_sum(found, config.head_decay)} | each_loss(found)
 
     recipe = Recipe(
-        stage,
+        heads.stage,
         heads.losses,
         losses,
-        lambda found, _: {"loss": weighted_sum(found, config.head_decay)} | each_loss(found),
         heads.score,
         [(heads.losses.named_parameters(), config.learning_rate)],
         heads.save,
@@ -126,9 +118,9 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
     ``own_last`` gives heads that share the base's LM head one of their own, for a base that will change.
     Raises MedusaError when those do not fit the model or the settings.
     """
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     if not config.start:
-        return MedusaHeads.fresh(lm_head, config.heads, config.head_layers)
+        return MedusaHeads.fresh(lm_head, config.heads, config.head_layers, shared=config.lm_head == "base")
     folder = locate_heads(config.start)
     heads = build_heads(read_heads(folder), lm_head, folder)
     if isinstance(heads, TruncatedHeads):

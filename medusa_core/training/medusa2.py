@@ -13,7 +13,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from peft import PeftModel
@@ -23,6 +23,7 @@ from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import (
     as_teacher,
     base_folder,
@@ -77,6 +78,10 @@ def medusa2(config: Medusa2Config, end: End = never) -> Generator[Progress, None
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
+    if config.lm_head == "base" and _trains_lm_head(config):
+        raise MedusaError(
+            "the LM head is trained, so heads cannot use it as it is: use --lm-head own, or --no-lora-lm-head"
+        )
     if config.head_warmup == "two-stage" and not config.start:
         start, folder = "", str(Path(config.out) / "stage1")
         first = config.as_kind(Medusa1Config, out=folder, tokens=config.stage1_tokens or config.tokens)
@@ -91,19 +96,18 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
     run = DrafterRun(config)
     torch.manual_seed(config.seed)  # the adapter's first half starts random
     model = load_trainable(config, run.device)
-    moves = config.lora_lm_head or not config.lora  # the LM head, so that no head can go on sharing it
-    heads = start_heads(config, causal_model(model), own_last=moves).to(run.device)
+    heads = start_heads(config, causal_model(model), own_last=_trains_lm_head(config)).to(run.device)
     if config.compile:
         compile_base(model, run.device)
     joint = JointLosses(model, heads, config.teacher == "self")
 
-    def total(found: tuple[torch.Tensor, torch.Tensor], step: int) -> Losses:
-        backbone, losses = found
+    def losses(forward: Any, batch: Batch, step: int) -> Losses:
+        backbone, found = forward(batch.tokens, batch.trained)
         weight = config.head_weight
         if config.head_warmup == "sine":
             weight = sine_weight(weight, step, config.steps)
-        loss = backbone + weight * weighted_sum(losses, config.head_decay)
-        return {"loss": loss, "loss/base": backbone} | each_loss(losses)
+        loss = backbone + weight * weighted_sum(found, config.head_decay)
+        return {"loss": loss, "loss/base": backbone} | each_loss(found)
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         joint.eval()
@@ -114,8 +118,7 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
     recipe = Recipe(
         "joint",
         joint.train(),
-        lambda forward, batch: forward(batch.tokens, batch.trained),
-        total,
+        losses,
         score,
         [
             (heads.named_parameters(), config.learning_rate),
@@ -129,6 +132,10 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
         folder=RESULT if config.lora and config.save == "adapter" else MERGED,
     )
     yield from run.train(recipe, end)
+
+
+def _trains_lm_head(config: Medusa2Config) -> bool:
+    return config.lora_lm_head or not config.lora
 
 
 @disk_errors()

@@ -18,9 +18,9 @@ from medusa_core.checkpoints.sources import locate_heads
 from medusa_core.drafters.mtp.files import SHARED, check_layer, read_layer, require_kind, save
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
-from medusa_core.training.base_model import base_name
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import MtpConfig
-from medusa_core.training.drafter_run import Batches
+from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
 from medusa_core.training.loop import End, Progress, never
 
@@ -31,13 +31,13 @@ def mtp(config: MtpConfig, end: End = never) -> Generator[Progress, None, None]:
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(base: PreTrainedModel, _: Batches) -> LayerRecipe:
-        layer = start_layer(config, base)
-        number = base.config.get_text_config(decoder=True).num_hidden_layers
-        written = partial(save, layer, number=number, base=base_name(config))
-        return LayerRecipe("MTP layer", layer, LAST_HIDDEN.layers, written)
-
-    yield from train_layer(config, end, recipe)
+    run = DrafterRun(config)
+    base = load_frozen(config, run.device)
+    layer = start_layer(config, base)
+    number = base.config.get_text_config(decoder=True).num_hidden_layers
+    written = partial(save, layer, number=number, base=base_name(config))
+    recipe = LayerRecipe("MTP layer", layer, LAST_HIDDEN.layers, written)
+    yield from train_layer(config, run, base, recipe, end)
 
 
 def start_layer(config: MtpConfig, base: PreTrainedModel) -> MtpLayer:
@@ -57,12 +57,6 @@ def start_layer(config: MtpConfig, base: PreTrainedModel) -> MtpLayer:
         layer.load_state_dict({name: tensor.float() for name, tensor in state.items()})
     know_all_tokens(layer)
     return layer
-
-
-def frozen_head(base: PreTrainedModel) -> torch.Tensor:
-    """The base's LM head [V, d], which the drafter shares and does not train."""
-    weight: torch.Tensor = cast("Any", base.get_output_embeddings()).weight
-    return weight.detach()
 
 
 def copy_last_norm(base: PreTrainedModel, norm: torch.nn.RMSNorm) -> None:

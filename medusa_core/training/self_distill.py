@@ -31,7 +31,7 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progr
     Raises MedusaError for settings, prompts or a base that cannot be used.
     """
     answers = Path(config.out) / ANSWERS
-    yield from write_answers(config, answers, end)
+    yield from _write_answers(config, answers, end)
     if config.train == "nothing":
         return
     places: dict[str, Any] = {"data": str(answers), "out": str(Path(config.out) / config.train)}
@@ -41,9 +41,7 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progr
         yield from medusa2(config.as_kind(Medusa2Config, **places), end=end)
 
 
-def write_answers(
-    config: SelfDistillConfig, folder: Path, end: End = never
-) -> Generator[Progress, None, None]:
+def _write_answers(config: SelfDistillConfig, folder: Path, end: End) -> Generator[Progress, None, None]:
     """Write the answers that are missing; the last record's ``folder`` is theirs."""
     accelerator = make_accelerator(replace(config, track="none"))
     if accelerator.is_main_process:

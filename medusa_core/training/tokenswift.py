@@ -22,9 +22,10 @@ from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
 from medusa_core.errors import MedusaError
 from medusa_core.model.recording import final_norm, states_before_norm
-from medusa_core.training.base_model import base_name
+from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch
+from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.losses import HeadScores, mean_cross_entropy, scores_of
 from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
@@ -44,35 +45,33 @@ def predictions(
         yield heads.logits(head, state[:, :-shift][counted]).float(), tokens[:, shift:][counted]
 
 
-def tokenswift(
-    config: TokenSwiftConfig, stage: str = "tokenswift", end: End = never
-) -> Generator[Progress, None, None]:
+def tokenswift(config: TokenSwiftConfig, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
-    def recipe(model: PreTrainedModel, device: torch.device) -> HeadRecipe:
-        heads = start_heads(config, model).to(device)
+    run = DrafterRun(config)
+    model = load_frozen(config, run.device)
+    heads = start_heads(config, model).to(run.device)
 
-        def losses(own: TokenSwiftHeads, *given: torch.Tensor) -> torch.Tensor:
-            pairs = predictions(own, *given)
-            return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+    def losses(own: TokenSwiftHeads, *given: torch.Tensor) -> torch.Tensor:
+        pairs = predictions(own, *given)
+        return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
 
-        def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
-            with states_before_norm(model) as states:
-                model.base_model(batch.tokens, use_cache=False)
-            return states[0], batch.tokens, batch.trained
+    def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
+        with states_before_norm(model) as states:
+            model.base_model(batch.tokens, use_cache=False)
+        return states[0], batch.tokens, batch.trained
 
-        def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
-            with states_before_norm(model) as states:
-                logits = model(batch.tokens, use_cache=False).logits
-            return scores_of(predictions(heads, states[0], batch.tokens, batch.trained)), logits
+    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
+        with states_before_norm(model) as states:
+            logits = model(batch.tokens, use_cache=False).logits
+        return scores_of(predictions(heads, states[0], batch.tokens, batch.trained)), logits
 
-        save = partial(save_heads, heads, base=base_name(config))
-        return HeadRecipe(HeadLosses(heads, losses), inputs, score, save)
-
-    yield from train_heads(config, stage, end, recipe)
+    save = partial(save_heads, heads, base=base_name(config))
+    recipe = HeadRecipe("tokenswift", HeadLosses(heads, losses), inputs, score, save)
+    yield from train_heads(config, run, model, recipe, end)
 
 
 def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftHeads:
@@ -81,7 +80,7 @@ def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftH
     Raises MedusaError when those do not fit the model or the settings.
     """
     text = model.config.get_text_config(decoder=True)
-    lm_head = cast("torch.Tensor", model.get_output_embeddings().weight).detach().float()
+    lm_head = frozen_head(model).float()
     if not config.start:
         norm = cast("torch.Tensor", final_norm(model).weight)
         return TokenSwiftHeads.fresh(lm_head, norm, config.heads, epsilon_of(text))

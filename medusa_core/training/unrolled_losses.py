@@ -12,11 +12,12 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from medusa_core.drafters.eagle3.model import RotaryTable
+from medusa_core.drafters.eagle3.model import rotary_table
 from medusa_core.drafters.eagle3.shape import states_read
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.model.features import Features
 from medusa_core.model.recording import recorded
+from medusa_core.model.rotary import RotaryTable
 
 # A draft model with its rotations, embeddings, features and a number of steps → each step's outputs, as
 # ``unrolled_outputs`` lays them out.
@@ -53,7 +54,7 @@ class UnrolledLosses(torch.nn.Module):
         self._steps = steps
         self._drafted = drafted
         self._feature_weight = feature_weight
-        self._rotary = RotaryTable(model.shape, device)
+        self._rotary = rotary_table(model.shape, device)
         self._known = model.t2d.nonzero().flatten()
         self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
 

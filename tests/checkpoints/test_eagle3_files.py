@@ -13,7 +13,7 @@ from medusa_core.checkpoints.sources import find_sources
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_size, load_draft, owner_of
 from medusa_core.drafters.eagle3.files import save
-from medusa_core.drafters.eagle3.model import RotaryTable
+from medusa_core.drafters.eagle3.model import rotary_table
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
@@ -90,14 +90,14 @@ def changed(**changes):
 SAME = torch.zeros(len(files.KNOWN), dtype=torch.long)
 NAN = torch.full((32,), torch.nan)
 FAULTS = {
-    "missing tensor": (changed(fc__weight=None), {}, r'lack "fc\.weight"'),
+    "missing tensor": (changed(fc__weight=None), {}, r"lacks fc\.weight: names as in the public code"),
     "names of another layout": (
         {name.replace("midlayer.", "model.layer."): tensor for name, tensor in files.state().items()}, {},
-        r'lack "midlayer\.hidden_norm\.weight" and 9 more and have "model\.layer\.hidden_norm',
+        r"lacks midlayer\.hidden_norm\.weight, midlayer.*: names as in the public code",
     ),
-    "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r'"midlayer\.bias", which a Llama'),
-    "another shape": (changed(fc__weight=torch.ones(32, 95)), {}, r"fc\.weight as \[32, 95\] of float32"),
-    "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight as \[32\] of int64"),
+    "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r"'midlayer\.bias', which does not belong"),
+    "another shape": (changed(fc__weight=torch.ones(32, 95)), {}, r"fc\.weight of .* has shape \[32, 95\]"),
+    "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight of .* is int64"),
     "a complex embedding": (
         changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* no plain"
     ),
@@ -126,10 +126,10 @@ FAULTS = {
          "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1, 2]}},
         "layers 1, 2, 3, the model has 2",
     ),
-    "a norm without its weight": (files.state(), {"norm_before_fc": True}, r'lack "input_norm\.weight"'),
+    "a norm without its weight": (files.state(), {"norm_before_fc": True}, r"lacks input_norm\.weight"),
     "norms that are not asked for": (
         files.state() | files.norms(["fc_norm"]), {},
-        r'"fc_norm\.0\.weight" and 2 more, which a Llama.s layer as config\.json describes it does not use',
+        r"'fc_norm\.0\.weight', which does not belong to it",
     ),
     "a norm that is no answer": (files.state(), {"norm_output": 1}, "norm_output is 1: it must be true or"),
     "an embedding of its own": (files.state(), {"target_hidden_size": 64}, "target_hidden_size is 64, hidd"),
@@ -172,6 +172,14 @@ def test_a_fault_is_refused_with_its_name(engine, tmp_path, fault):
     with pytest.raises(MedusaError, match=message) as caught:
         load_draft("eagle3", folder, engine.target)
     assert "\n" not in str(caught.value)
+
+
+def test_sizes_of_which_no_layer_can_be_made_are_refused_before_the_weights_are_here(tmp_path):
+    huge = dict.fromkeys(("hidden_size", "num_attention_heads", "head_dim"), 2**24)
+    folder = files.write(tmp_path / "draft", {}, files.config(**huge))
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(MedusaError, match=r"the sizes in config\.json make no layer"):
+        draft_size(folder, None)
 
 
 class Harmful:
@@ -259,7 +267,7 @@ def test_without_a_base_in_the_config_the_model_is_asked_for(tmp_path):
 @pytest.mark.parametrize("said", [{}, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}])
 def test_rotations_lie_on_the_device_that_is_asked_for(said):
     """A device without memory stands for a GPU: tensors of the CPU do not mix with its own either."""
-    found = RotaryTable(DraftShape.of(files.config(**said)), torch.device("meta")).at(2, 5)
+    found = rotary_table(DraftShape.of(files.config(**said)), torch.device("meta")).at(2, 5)
     assert (found.cos.device.type, found.cos.shape[0]) == ("meta", 5)
 
 
@@ -269,8 +277,8 @@ def test_rotations_lie_on_the_device_that_is_asked_for(said):
     {"rope_theta": None, "rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0}},
 ])  # fmt: skip
 def test_scaled_positions_are_turned_as_the_config_says(said):
-    plain = RotaryTable(DraftShape.of(files.config()), torch.device("cpu")).at(0, 10)
-    scaled = RotaryTable(DraftShape.of(files.config(**said)), torch.device("cpu")).at(0, 19)
+    plain = rotary_table(DraftShape.of(files.config()), torch.device("cpu")).at(0, 10)
+    scaled = rotary_table(DraftShape.of(files.config(**said)), torch.device("cpu")).at(0, 19)
     torch.testing.assert_close(scaled.cos[::2], plain.cos)
     torch.testing.assert_close(scaled.sin[::2], plain.sin)
 

@@ -60,6 +60,7 @@ def test_every_place_of_a_block_is_what_drafting_behind_that_token_guesses(with_
     for row in range(4):
         drafter = make_drafter(target, {"block": draft}, config)
         assert isinstance(drafter, BlockDrafter)
+        drafter.reserve(row + 1)
         drafter.begin(tokens[: row + 1], features[: row + 1])
         tree = drafter.propose(tokens[row + 1], 4)
         logps = [logits[0, row].log_softmax(-1) for logits in found]

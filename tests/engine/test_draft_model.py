@@ -150,6 +150,7 @@ def test_origins_say_which_guess_of_the_draft_model_it_was(drafting):
         drafting.drafts,
         GenerationConfig.of(method="draft_model", draft_top_k=2, draft_depth=3, draft_nodes=6),
     )
+    drafter.reserve(len(tiny.PROMPT))
     drafter.begin(tiny.PROMPT, torch.empty(1, 0))
     tree = drafter.propose(3, 9)
     for node in range(1, tree.size):
@@ -166,7 +167,9 @@ def test_a_step_that_broke_off_leaves_nothing_behind(drafting, shape):
     config = GenerationConfig.of(method="draft_model", **SHAPES[shape])
 
     def fresh():
-        return make_drafter(drafting.target, drafting.drafts, config)
+        drafter = make_drafter(drafting.target, drafting.drafts, config)
+        drafter.reserve(len(tiny.PROMPT) + 2)
+        return drafter
 
     with torch.inference_mode():
         kept, other = fresh(), fresh()

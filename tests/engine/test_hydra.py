@@ -83,7 +83,7 @@ def test_the_context_ends_in_mid_draft(hydra_engine):
 
 
 def test_the_prefix_cache_holds_each_row_of_the_text_once(hydra_engine):
-    """It grows with the text, by doubling at most, and never beyond the context."""
+    """It has room for the run and no more than for the context."""
     config = GenerationConfig.of(method="hydra", tree="cartesian-3x2", max_new_tokens=70)
     state = RunState(hydra_engine.target.new_cache(0))
     grown = []
@@ -179,7 +179,7 @@ def test_each_head_computes_the_recorded_numbers(golden, kind):
         hidden = torch.tensor(unit["hidden_states"])
         state = hidden[-1]
         if heads.prefix is not None:
-            cache = TreeCache(1, 0)
+            cache = TreeCache(1, len(hidden))
             heads.prefix.read(hidden, cache)
             state = heads.prefix.last(state, cache)
             wanted = torch.tensor(unit["prefix_embedding_last"])

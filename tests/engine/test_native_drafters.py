@@ -10,7 +10,7 @@ import tiny
 import torch
 from native_case import CONTEXT, VOCABULARY, off, text
 
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.hydra.draft import NativeLinear, in_c
@@ -68,7 +68,7 @@ def random_weights(model, dtype):
 
 def compare(networks, shape, features, dtype):
     """A text that is read, and two levels of three nodes behind it, by each network."""
-    rotary = RotaryTable(shape, torch.device("cpu"))
+    rotary = rotary_table(shape, torch.device("cpu"))
     found = []
     for network in networks:
         cache = network.new_cache()
@@ -133,7 +133,7 @@ def test_hydra_heads_say_what_their_modules_say(dtype, library):
     assert {id(one) for one in fast.parameters()} == {id(one) for one in heads.parameters()}
     found = []
     for each in (heads, fast):
-        cache = TreeCache(1, 0)
+        cache = TreeCache(1, 20)
         rows = torch.randn(20, 64, generator=torch.Generator().manual_seed(1)).to(dtype)
         each.prefix.read(rows, cache)
         state = each.prefix.last(rows[-1], cache)

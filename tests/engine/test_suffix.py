@@ -124,7 +124,7 @@ def test_cut_back_it_is_that_of_the_shorter_text(engine, data):
     kept.truncate(length)
     kept.observe(more, torch.empty(1, 0))
     fresh = drafter_of([*text[:length], *more], engine)
-    assert kept.length == fresh.length
+    assert len(kept._tokens) == len(fresh._tokens)
     for root in range(3):
         ours, theirs = kept.propose(root, 9), fresh.propose(root, 9)
         assert (ours.tokens.tolist(), ours.parents, ours.origins) == (

@@ -270,6 +270,6 @@ def test_variants_that_are_none_are_refused(text, cause):
 
 
 @pytest.mark.parametrize("text", ["", "1,2", "2,x", "2,300"])
-def test_sizes_that_are_none_are_refused(text):
-    with pytest.raises(MedusaError, match="--nodes"):
-        figure4.read_sizes(text)
+def test_sizes_that_are_none_are_refused(setup, text):
+    with pytest.raises(MedusaError, match="nodes is"):
+        figure4.measure(setup, figure4.Settings(nodes=text))

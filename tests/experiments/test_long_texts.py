@@ -86,8 +86,8 @@ def test_an_ablation_changes_one_setting_and_plain_decoding_where_it_is_of_the_r
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (Settings(lengths="a"), "--lengths is 'a'"),
-        (Settings(lengths="0,5"), "--lengths has 0"),
+        (Settings(lengths="a"), "lengths is 'a'"),
+        (Settings(lengths="0,5"), "lengths is '0,5'"),
         (Settings(lengths="5", method="eagle3"), "--method is 'eagle3', which cannot be run here"),
         (Settings(lengths="5", vary="draft_budget=32"), "--vary has 'draft_budget=32': write NAME=VALUE"),
         (Settings(lengths="5", vary="penalty=much"), "'much' is no value of penalty"),

@@ -235,6 +235,7 @@ def test_a_tracker_gets_the_metrics(trained_base, tmp_path):
     ("changes", "message"),
     [
         ({"base_4bit": True}, "cannot be held in 4 bits"),
+        ({"lm_head": "base"}, "use --lm-head own, or --no-lora-lm-head"),
         ({"teacher": "self", "lora": False}, "its own teacher only with its adapter off"),
     ],
 )

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_file, numbers, read_settings
-from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, LoadConfig
+from medusa_core.cli.flags import add_prompt_flags, add_settings, check_output_file, read_settings
+from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, LoadConfig, whole_numbers
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
 from medusa_core.library_messages import importing
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
         from medusa_core.evaluation.latency import check_request
         from medusa_core.evaluation.prompts import chosen_prompts
 
-    sizes = numbers(args.sizes, "--sizes")
+    sizes = whole_numbers(args.sizes, "sizes")
     check_request(sizes, args.rounds)
     if args.max_new_tokens < 1:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")

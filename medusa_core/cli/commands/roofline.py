@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,8 +106,8 @@ def record(shape: ModelShape, work: Work, device: Device) -> dict[str, Any]:
 def phases(work: Work) -> dict[str, Work]:
     """The three kinds of steps: a prompt as long as the context, one token, and several at once."""
     return {
-        PREFILL: Work(work.batch, work.context, work.context, work.number_bytes),
-        DECODE: Work(work.batch, 1, work.context, work.number_bytes),
+        PREFILL: replace(work, tokens=work.context),
+        DECODE: replace(work, tokens=1),
         PARALLEL: work,
     }
 

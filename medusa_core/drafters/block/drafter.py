@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,11 @@ from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
 from medusa_core.drafters.eagle3.draft import target_embedding
-from medusa_core.drafters.eagle3.model import Attention, RotaryTable
+from medusa_core.drafters.eagle3.model import attention_by, rotary_table
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import Features
 from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -43,7 +45,7 @@ class BlockDraft:
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rotary", RotaryTable(self.model.shape, self.embedding.device))
+        object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
 
     @property
     def label(self) -> str:
@@ -120,24 +122,14 @@ class BlockDrafter:
         """The likeliest combinations of the block's guesses below ``root``."""
         levels = min(depth, self._tree.depth)
         size = self._model.block
-        self._cache.grow_for(size)
         embedded = F.embedding(torch.tensor(root, device=self._embedding.device), self._embedding)
-        attends = [self._attend(layer) for layer in range(len(self._model.layers))]
+        layers = range(len(self._model.layers))
+        attends = [attention_by(partial(self._cache.update, layer_idx=layer)) for layer in layers]
         rows = self._model.rows(embedded, self._last)
         output = self._model.output(rows, self._rotary.at(self.length, size), attends)
         logits = self._model.logits(output[: max(1, levels)]).float()
         guesses = Guesses.of(logits[:, None], self._tree.ranks)
         return self._tree.filled([root], [levels], guesses)[0]
-
-    def _attend(self, layer: int) -> Attention:
-        """The attention of a block's rows, which see the text and one another."""
-
-        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            keys, values = self._cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], layer)
-            mixed = F.scaled_dot_product_attention(query.transpose(0, 1)[None], keys, values, enable_gqa=True)
-            return mixed[0].transpose(0, 1).flatten(1)
-
-        return attend
 
     def _read(self, features: torch.Tensor, last: torch.Tensor) -> None:
         """Write the keys and values of tokens [T] by their hidden states [T, 3 d]; remember the last's."""
@@ -145,7 +137,6 @@ class BlockDrafter:
         count = len(features)
         if not count:
             return
-        self._cache.grow_for(count)
         fused = self._model.fuse(features.to(self._embedding))
         text = self._model.text(fused, self._rotary.at(self.length, count))
         for layer, parts in enumerate(text):

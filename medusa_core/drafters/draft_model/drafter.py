@@ -127,7 +127,6 @@ class ModelDrafter:
 
     def _read_root(self, root: int) -> torch.Tensor:
         """Read the text that the cache lacks, and the root; return the logits [V] after it."""
-        self._make_room()
         cache = cast("TreeCache", self._cache)
         # Numbers beyond its table are rows with which the target pads its own; no text has them.
         tokens = [min(token, self._rows - 1) for token in (*self._tokens[cache.length :], root)]
@@ -153,14 +152,6 @@ class ModelDrafter:
             self._trunk += self._loose
             self._loose = []
         return logits[-len(nodes) :, : self._known]
-
-    def _make_room(self) -> None:
-        """Make room for the text, the root and the rows of one tree, in growing strides, as each copies."""
-        needed = self._slots(len(self._tokens))
-        if self._cache is None:
-            self._cache = self._model.new_cache(needed)
-        elif needed > self._cache.slots:
-            self._cache.reserve(self._slots(max(len(self._tokens), 2 * self._cache.slots)))
 
     def _slots(self, rows: int) -> int:
         """Slots for a text of so many rows, no more than the model's context, and for a tree behind it."""

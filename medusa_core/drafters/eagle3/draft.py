@@ -17,7 +17,7 @@ from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
 from medusa_core.drafters.eagle3.recorded_growth import RecordedGrowth
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from medusa_core.llama.library import Library
     from medusa_core.model.captured_forward import Record
 from medusa_core.llama.weights import NotLlamaError
+from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
@@ -51,7 +52,7 @@ class Eagle3Draft:
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rotary", RotaryTable(self.model.shape, self.embedding.device))
+        object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
 
     @cached_property
     def network(self) -> Network:

@@ -24,11 +24,11 @@ from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
 
-_LEAST_ROWS = 128
-
 
 class Eagle3Drafter:
     """Drafts after a text of which it has read all tokens; row t of its cache needs token t + 1 too."""
+
+    name, title, first = NAME, "EAGLE-3", "three hidden states of the model"  # in the origins of its guesses
 
     def __init__(self, target: Target, draft: Eagle3Draft, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -63,7 +63,10 @@ class Eagle3Drafter:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
         self._rotary.prepare(rows + self._settings.draft_depth)
         self._cache.reserve(rows + self._tree_rows)
-        self._keep_features(rows)
+        if rows > len(self._fused):
+            known, grown = len(self._tokens), self._fused.new_empty(rows, self._fused.shape[1])
+            grown[:known] = self._fused[:known]
+            self._fused = grown
 
     @property
     def _tree_rows(self) -> int:
@@ -126,18 +129,9 @@ class Eagle3Drafter:
         self._cache.truncate(max(len(self._tokens) - 1, 0))
 
     def _append(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        start, end = len(self._tokens), len(self._tokens) + len(tokens)
-        if end > len(self._fused):
-            self._keep_features(max(2 * len(self._fused), end, _LEAST_ROWS))
-        self._fused[start:end] = self._network.fuse(features.to(self._fused))
+        start = len(self._tokens)
+        self._fused[start : start + len(tokens)] = self._network.fuse(features.to(self._fused))
         self._tokens += tokens
-
-    def _keep_features(self, rows: int) -> None:
-        """Make room for the features of so many rows in all."""
-        if rows > len(self._fused):
-            known, grown = len(self._tokens), self._fused.new_empty(rows, self._fused.shape[1])
-            grown[:known] = self._fused[:known]
-            self._fused = grown
 
     def _read_rows(self, following: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Commit the rows whose next tokens are ``following`` [T]: outputs [.., d] and the last logits."""
@@ -163,7 +157,6 @@ class Eagle3Drafter:
         The logits are those of the last row, and with ``together`` of all rows.
         """
         count = len(tokens)
-        self._cache.grow_for(count)
         by = self._rotary.at(position, 1 if together else count)
         found = self._network(tokens, features, by, self._cache, seen, count if together else 1)
         self._cache.commit(range(count))
@@ -179,8 +172,7 @@ class Eagle3Drafter:
         )
 
     def _origin(self, parent: int, level: int, rank: int) -> Origin:
-        """Where a guess comes from, in EAGLE-3's terms."""
-        fed = "fed three hidden states of the model" if level == 1 else "fed its own output"
+        fed = self.first if level == 1 else "its own output"
         of = f"node {parent}" if parent else "the root"
-        note = f"EAGLE-3, level {level}, {fed}: child {rank + 1} of {of}"
-        return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
+        note = f"{self.title}, level {level}, fed {fed}: child {rank + 1} of {of}"
+        return Origin(self.name, rank=rank, label=f"L{level} #{rank + 1}", note=note)

@@ -5,30 +5,32 @@ V vocabulary · V' draft vocabulary
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from medusa_core.checkpoints.files import (
+    AGAIN,
     State,
     headers,
     read_config,
     read_pickled,
     read_tensors,
+    require_tensors,
 )
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME, PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
+from medusa_core.drafters.eagle3.model import DraftModel
 from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, is_speculator
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError, counted, reason_of
 
 if TYPE_CHECKING:
-    from medusa_core.drafters.eagle3.model import DraftModel
     from medusa_core.loading.model_size import ModelSize
 
 _WHAT = "EAGLE-3 weights"
+_AGAIN = f"names as in the public code, vLLM and speculators are read, fetch them with {CONFIG_NAME} again"
 _MAPS = ("d2t", "t2d")
 _PUBLIC, _NUMBERED = "midlayer.", "layers.0."  # the layer's names in the public code, and in vLLM's
 _ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and compute it anew
@@ -46,7 +48,8 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     """The memory it takes beside ``base``, by the files' headers or else the config. Raises MedusaError."""
     shape = read_shape(folder)
     own = headers(folder, WEIGHTS_NAME, lambda name: name not in (*_MAPS, EMBEDDING))
-    return DraftSize(sum(header.count for header in own) or shape.weights, shape.cache_row)
+    weights = sum(header.count for header in own) or sum(size.numel() for size in _sizes(shape).values())
+    return DraftSize(weights, shape.cache_row)
 
 
 def read_shape(folder: Path) -> DraftShape:
@@ -72,8 +75,9 @@ def read_draft(folder: Path, shape: DraftShape) -> State:
         for name, tensor in state.items()
         if not name.endswith(_ROTARY)
     }
+    own = {name: tensor for name, tensor in state.items() if name not in (*_MAPS, EMBEDDING)}
+    require_tensors(f"EAGLE-3 in {folder}", own, _sizes(shape), _AGAIN)
     try:
-        _require_shapes(state, shape)
         return state | _maps(state, shape)
     except MedusaError as error:
         raise MedusaError(f"the {_WHAT} in {folder} {error}") from error
@@ -86,32 +90,16 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
     write_file(weights | {"d2t": model.d2t.cpu(), "t2d": model.t2d.cpu()}, folder / WEIGHTS_NAME)
 
 
-def _require_shapes(state: State, shape: DraftShape) -> None:
-    wanted = shape.tensors()
-    missing, unknown = (
-        sorted(set(wanted) - set(state)),
-        sorted(set(state) - set(wanted) - {*_MAPS, EMBEDDING}),
-    )
-    if missing and unknown:
+def _sizes(shape: DraftShape) -> dict[str, torch.Size]:
+    """Names and sizes of the weights, without the maps between the vocabularies. Raises MedusaError."""
+    try:
+        with torch.device("meta"):
+            model = DraftModel(shape)
+    except RuntimeError as error:  # each of its sizes is possible, and a product of them is not
         raise MedusaError(
-            f"lack {_several(missing)} and have {_several(unknown)}: names as in the public code, vLLM and "
-            "speculators are read, and no others"
-        )
-    if missing:
-        raise MedusaError(f"lack {_several(missing)}: fetch them again")
-    if unknown:
-        raise MedusaError(
-            f"have {_several(unknown)}, which a Llama's layer as {CONFIG_NAME} describes it does not use: "
-            "name other weights"
-        )
-    for name, size in wanted.items():
-        has = tuple(state[name].shape)
-        if has != size or not state[name].is_floating_point():
-            kind = str(state[name].dtype).removeprefix("torch.")
-            raise MedusaError(
-                f"hold {name} as {list(has)} of {kind}, {CONFIG_NAME} makes it {list(size)} of floats: "
-                "fetch both again"
-            )
+            f"the sizes in {CONFIG_NAME} make no layer ({reason_of(error)}): {AGAIN}"
+        ) from error
+    return {name: weight.shape for name, weight in model.named_parameters()}
 
 
 def _maps(state: State, shape: DraftShape) -> State:
@@ -142,8 +130,3 @@ def _maps(state: State, shape: DraftShape) -> State:
     if "t2d" in state and not torch.equal(state["t2d"].bool(), known):
         raise MedusaError("have a t2d that names other tokens than d2t: fetch them again")
     return {"d2t": offsets.long(), "t2d": known}
-
-
-def _several(names: list[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return json.dumps(names[0]) + more

@@ -20,11 +20,26 @@ from torch.nn import functional as F
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.model.bare_llama import PlainRotary
-from medusa_core.model.rotary import Rotations, rotated, rotations
+from medusa_core.model.rotary import RotaryTable, Rotations, rotated
 
 # Rotated queries [T, H, D] and keys [T, G, D], and values [T, G, D] → what each row reads, [T, H · D].
 Attention = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+# Writes keys and values [1, G, T, D] and returns all [1, G, S, D] that may be seen.
+Write = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 _LEAST_POSITIONS = 64  # least size of a table of rotations
+
+
+def attention_by(write: Write, visible: torch.Tensor | None = None) -> Attention:
+    """The attention of rows that see what ``write`` returns, or of it what is ``visible`` [T, S]."""
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        keys, values = write(key.transpose(0, 1)[None], value.transpose(0, 1)[None])
+        mixed = F.scaled_dot_product_attention(
+            query.transpose(0, 1)[None], keys, values, visible, enable_gqa=True
+        )
+        return mixed[0].transpose(0, 1).flatten(1)
+
+    return attend
 
 
 class SelfAttention(nn.Module):
@@ -160,32 +175,13 @@ class DraftModel(nn.Module):
         return tokens + self.d2t[tokens]
 
 
-class RotaryTable:
-    """The rotations of a draft model, for as many positions as were asked for so far."""
-
-    def __init__(self, shape: DraftShape, device: torch.device) -> None:
-        self._module = _rotary(shape)
-        self._device = device
-        self._table = Rotations(torch.empty(0), torch.empty(0))
-
-    def at(self, first: int, count: int) -> Rotations:
-        """Rotations of ``count`` positions from ``first`` on."""
-        end = first + count
-        table = self.prepare(end)
-        return Rotations(table.cos[first:end], table.sin[first:end])
-
-    def prepare(self, count: int) -> Rotations:
-        """A table of at least so many positions: while a text grows, each larger one is a copy."""
-        table = self._table
-        if count > len(table.cos):
-            rows = max(2 * len(table.cos), count, _LEAST_POSITIONS)
-            # One assignment, since runs in other threads read it.
-            table = self._table = rotations(self._module, rows, self._device)
-        return table
+def rotary_table(shape: DraftShape, device: torch.device) -> RotaryTable:
+    """The rotations of a draft model. Raises MedusaError for a scaling that is not known."""
+    return RotaryTable(_rotary(shape), device, _LEAST_POSITIONS)
 
 
 def _rotary(shape: DraftShape) -> nn.Module:
-    """Turns positions into angles. Raises MedusaError for a scaling that is not known."""
+    """Turns positions into angles."""
     if shape.rope_scaling is None:
         return PlainRotary(shape.rope_theta, shape.head_size)
     llama = transformers.models.llama

@@ -5,13 +5,14 @@ T rows · V' draft vocabulary · d hidden size · L rows of the cache
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.drafters.eagle3.model import DraftModel, attention_by
 from medusa_core.llama.cache import row_bytes
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Llama, Results, product
@@ -87,16 +88,8 @@ class TorchNetwork:
         """As ``Network``."""
         count = len(tokens)
         visible = F.pad(seen, (cache.length + count - seen.shape[1], 0), value=True)
-
-        def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-            keys, values = cache.update(key.transpose(0, 1)[None], value.transpose(0, 1)[None], 0)
-            mixed = F.scaled_dot_product_attention(
-                query.transpose(0, 1)[None], keys, values, visible, enable_gqa=True
-            )
-            return mixed[0].transpose(0, 1).flatten(1)
-
-        embedded = F.embedding(tokens, self._embedding)
-        output = self._model.output(embedded, features, by, attend)
+        attention = attention_by(partial(cache.update, layer_idx=0), visible)
+        output = self._model.output(F.embedding(tokens, self._embedding), features, by, attention)
         return output, self._model.logits(output[count - kept :])
 
 

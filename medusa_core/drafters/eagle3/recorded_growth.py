@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
-from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.drafters.eagle3.model import DraftModel, attention_by
 from medusa_core.model.captured_forward import Record, bucket_of, recorded_once
 from medusa_core.model.kv_cache import TreeLayer
 from medusa_core.model.rotary import Rotations
@@ -118,22 +118,15 @@ class RecordedGrowth:
             start = growth.bucket + level * k
             end, visible = start + k, torch.cat([text, seen], dim=1)
 
-            def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-                growth.keys[:, :, start:end] = key.transpose(0, 1)[None]
-                growth.values[:, :, start:end] = value.transpose(0, 1)[None]
-                mixed = F.scaled_dot_product_attention(
-                    query.transpose(0, 1)[None],
-                    growth.keys[:, :, :end],
-                    growth.values[:, :, :end],
-                    visible,
-                    enable_gqa=True,
-                )
-                return mixed[0].transpose(0, 1).flatten(1)
+            def write(key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+                growth.keys[:, :, start:end], growth.values[:, :, start:end] = key, value
+                return growth.keys[:, :, :end], growth.values[:, :, :end]
 
             features = outputs[rows] if level else outputs.expand(k, -1)
             by = Rotations(*(turn[level : level + 1] for turn in growth.by))
             embedded = F.embedding(self._model.target_tokens(tokens), self._embedding)
-            outputs, level = self._model.output(embedded, features, by, attend), level + 1
+            outputs = self._model.output(embedded, features, by, attention_by(write, visible))
+            level += 1
             return log_probabilities(self._model.logits(outputs))
 
         return grow(growth.first, expand, *growth.size)

@@ -1,4 +1,4 @@
-"""The sizes of an EAGLE-3 draft model, by its config.json, and the tensors that follow from them.
+"""The sizes of an EAGLE-3 draft model, by its config.json.
 
 V vocabulary · V' draft vocabulary · d hidden size · H query heads · G key-value heads · D head size
 """
@@ -6,7 +6,6 @@ V vocabulary · V' draft vocabulary · d hidden size · H query heads · G key-v
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 from medusa_core.errors import MedusaError
@@ -107,38 +106,6 @@ class DraftShape:
     def cache_row(self) -> int:
         """Numbers kept of each token of the text: its key, its value and its fused features."""
         return 2 * self.key_heads * self.head_size + self.hidden
-
-    def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the weights, without the maps between the vocabularies."""
-        d, inner = self.hidden, self.intermediate
-        query, key = self.heads * self.head_size, self.key_heads * self.head_size
-        layer = {
-            "input_layernorm": (d,),
-            "hidden_norm": (d,),
-            "post_attention_layernorm": (d,),
-            "self_attn.q_proj": (query, 2 * d),
-            "self_attn.k_proj": (key, 2 * d),
-            "self_attn.v_proj": (key, 2 * d),
-            "self_attn.o_proj": (d, query),
-            "mlp.gate_proj": (inner, d),
-            "mlp.up_proj": (inner, d),
-            "mlp.down_proj": (d, inner),
-        }
-        norms = {"input_norm.weight": (FEATURES * d,)} if self.norm_before_fc else {}
-        if self.fc_norm:
-            norms |= {f"fc_norm.{place}.weight": (d,) for place in range(FEATURES)}
-        return {
-            **norms,
-            "fc.weight": (d, FEATURES * d),
-            **{f"midlayer.{name}.weight": size for name, size in layer.items()},
-            "norm.weight": (d,),
-            "lm_head.weight": (self.draft_vocabulary, d),
-        }
-
-    @property
-    def weights(self) -> int:
-        """Numbers in the weights."""
-        return sum(map(prod, self.tensors().values()))
 
     def config(self) -> dict[str, Any]:
         """The content of its config.json, in the public layout."""

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import torch
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.model import DraftModel, RotaryTable
+from medusa_core.drafters.eagle3.model import DraftModel
+from medusa_core.model.rotary import RotaryTable
 
 
 def unrolled_outputs(

@@ -93,7 +93,9 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
     if not files:
         weights = _by_config(kind, base)
     elif files[0].suffix == ".pt":
-        weights = _pickled(files[0])
+        held = read_pickled(files[0], mapped=True).items()
+        # A block that is used twice has two names and one storage.
+        weights = sum({t.data_ptr(): t.numel() for name, t in held if not is_unused(name)}.values())
     else:
         headers = [tensor for file in files for tensor in tensor_headers(file)]
         # LM heads that are the base's may be held under the name of its embedding alone.
@@ -113,10 +115,3 @@ def _by_config(kind: Kind, base: ModelSize) -> int:
     if kind.arch is Arch.PREFIX_MLP:
         count += 2 * d * d + 2 * d * base.key_value_width + 3 * d * base.intermediate + 3 * d
     return count
-
-
-def _pickled(file: Path) -> int:
-    # The numbers stay on the disk; torch's meta device would not show which ones are shared.
-    state = read_pickled(file, mapped=True)
-    # A block that is used twice has two names and one storage.
-    return sum({t.data_ptr(): t.numel() for name, t in state.items() if not is_unused(name)}.values())

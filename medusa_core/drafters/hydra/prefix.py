@@ -69,7 +69,6 @@ class PrefixLayer(nn.Module):
         normed = layer.input_layernorm(hidden)
         keys = self._turned(self._split(layer.self_attn.k_proj(normed)), cache.length)
         values = self._split(layer.self_attn.v_proj(normed))
-        cache.grow_for(len(hidden))
         cache.update(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], 0)
         cache.commit(range(len(hidden)))
 

@@ -37,8 +37,6 @@ class _HeadsDrafter:
     """Fills a tree with the top guesses of each head."""
 
     features = LAST_HIDDEN
-    cache_bytes = 0
-    length = 0  # it keeps nothing of the text but the last hidden state
 
     def __init__(
         self, heads: MedusaHeads, tree: GuessTree | DynamicTree, nodes: int, native: NativeHeads | None

@@ -62,7 +62,8 @@ def head_numbers(folder: Path, base: ModelSize) -> int:
     layout = layout_of(folder)
     pickled = folder / f"{HEADS_NAME}.pt"
     if layout is Layout.HEADS and pickled.is_file():
-        return _numbers_pickled(pickled)
+        # Shapes alone: the numbers stay on the disk.
+        return sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values())
     prefix = FULL_PREFIX if layout is Layout.FULL else ""
     names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
     files = folder.glob(f"{names}.safetensors") if layout else ()
@@ -76,8 +77,3 @@ def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
     layers = config.get("medusa_num_layers") or 1
     own = 0 if str(config.get("version")) == "2" else base.vocabulary * base.width
     return heads * (layers * (base.width**2 + base.width) + own)
-
-
-def _numbers_pickled(file: Path) -> int:
-    # Shapes alone: the numbers stay on the disk.
-    return sum(tensor.numel() for tensor in read_pickled(file, device="meta", mapped=True).values())

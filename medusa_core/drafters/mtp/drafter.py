@@ -19,7 +19,6 @@ from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
-from medusa_core.trees.origin import Origin
 
 _OWN_COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "LM head"}
 
@@ -52,11 +51,7 @@ class MtpDraft(Eagle3Draft):
 class MtpDrafter(Eagle3Drafter):
     """Drafts from the target's last hidden state, and then from the layer's own output."""
 
-    def _origin(self, parent: int, level: int, rank: int) -> Origin:
-        fed = "fed the model’s hidden state" if level == 1 else "fed its own output"
-        of = f"node {parent}" if parent else "the root"
-        note = f"MTP layer, level {level}, {fed}: child {rank + 1} of {of}"
-        return Origin(NAME, rank=rank, label=f"L{level} #{rank + 1}", note=note)
+    name, title, first = NAME, "MTP layer", "the model’s hidden state"
 
 
 def load(folder: Path, target: Target) -> MtpDraft:

@@ -39,7 +39,6 @@ class SuffixDrafter:
     """Keeps the automaton of the text and drafts its likeliest continuations."""
 
     features = NO_FEATURES
-    cache_bytes = 0
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -48,14 +47,9 @@ class SuffixDrafter:
         self._tokens: list[int] = []
         self._automaton = SuffixAutomaton()
 
-    @property
-    def length(self) -> int:
-        """Tokens of the text it has read."""
-        return len(self._tokens)
-
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Read the tokens of the prompt that are not read yet."""
-        self._extend(tokens[self.length :])
+        self._extend(tokens[len(self._tokens) :])
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The continuations of the text and ``root`` with the largest shares."""
@@ -78,7 +72,7 @@ class SuffixDrafter:
 
     def truncate(self, length: int) -> None:
         """Read the first ``length`` tokens anew: an automaton can only grow."""
-        if length < self.length:
+        if length < len(self._tokens):
             kept, self._tokens, self._automaton = self._tokens[:length], [], SuffixAutomaton()
             self._extend(kept)
 
@@ -88,7 +82,7 @@ class SuffixDrafter:
 
     def _origin(self, guess: Guess, depth: int) -> Origin:
         found, size = self._automaton.count(guess.match), guess.match.length - 1
-        back = self.length + depth - self._automaton.latest(guess.match)
+        back = len(self._tokens) + depth - self._automaton.latest(guess.match)
         times = "once" if found == 1 else f"{found} times"
         after = f"after the same {counted(size, 'token')}" if size > 1 else "after the same token"
         return Origin(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from medusa_core.config import pick_settings
+from medusa_core.config import pick_settings, whole_numbers
 from medusa_core.drafters import draft_model
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
@@ -13,7 +13,6 @@ from medusa_core.experiments.figure7 import FORMULA, Settings
 from medusa_core.experiments.record import Mean, Row, Spread
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.variants import read_folders
 from medusa_core.loading.load import load_engine
 
@@ -22,7 +21,7 @@ PLAIN = "plain decoding"
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Plain decoding and every draft model with every γ, interleaved. Raises MedusaError."""
-    gammas = sorted({1, *read_numbers(settings.gammas, "gammas")})
+    gammas = sorted({1, *whole_numbers(settings.gammas, "gammas")})
     for gamma in gammas:
         pick_settings(draft_model.Settings, {"draft_depth": gamma})
     engines = drafting_engines(setup, settings.draft_models)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from medusa_core.config import whole_numbers
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import counted
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, make_runners
 from medusa_core.evaluation.step_times import auto_tree_words, measure_step_times
 from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.spec_bench import ALL, NAMES, STEP, Settings
 from medusa_core.trees.budget import PLAIN
 from medusa_core.trees.tree import Topology
@@ -53,9 +53,7 @@ def _with_step_times(engine: Engine) -> Engine:
 
 def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
     """The best tree of each size that the heads can fill."""
-    sizes = read_numbers(settings.nodes, "nodes")
-    if min(sizes) <= PLAIN:
-        raise MedusaError(f"--nodes is {settings.nodes!r}: write sizes from 2, plain steps are timed anyway")
+    sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2)})
     trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
     return {size: tree for size, tree in trees.items() if tree.size == size}
 

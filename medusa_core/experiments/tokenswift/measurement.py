@@ -8,7 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from medusa_core.config import GenerationConfig, pick_settings
+from medusa_core.config import GenerationConfig, pick_settings, whole_numbers
 from medusa_core.drafters import method
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import MOST_N, PHASES, distinct_n
@@ -17,7 +17,6 @@ from medusa_core.evaluation.speedup import speedup
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import ratio, spread, spread_of
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.simulated import read_numbers
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN, PREFILL, Settings
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
@@ -53,9 +52,7 @@ Round = list[dict[str, LongText]]  # the texts of each prompt by series
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Texts of all series in turns, segment by segment; rows by series and length. Raises MedusaError."""
-    lengths = read_numbers(settings.lengths, "lengths")
-    if lengths[0] < 1:
-        raise MedusaError(f"--lengths has {lengths[0]}, the smallest is 1: raise it")
+    lengths = sorted({*whole_numbers(settings.lengths, "lengths", 1)})
     prompts = setup.all_prompts[: settings.texts]
     name = chosen_method(setup.engine, settings.method)
     series = series_of(name, lengths[-1], settings.temperature)

@@ -26,7 +26,7 @@ from medusa_core.loading.devices import free_memory
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import LATENCY_SIZES, Plan
-from medusa_core.training.fit.prompts import HeldOut, first_of
+from medusa_core.training.fit.prompts import HeldOut
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import result_of
@@ -49,7 +49,7 @@ def write_result(
     for pattern in HEAD_FILES:
         for file in trained.glob(pattern):
             shutil.copyfile(file, fitted / file.name)
-    prompts = first_of(heldout.calibration, plan.heldout_prompts)
+    prompts = heldout.calibration[: plan.heldout_prompts]
     effort = Effort(
         plan.heldout_tokens, LATENCY_SIZES, plan.latency_rounds, min(_TIMED_TOKENS, plan.heldout_tokens)
     )
@@ -68,7 +68,7 @@ def write_result(
 def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch: OnProgress) -> dict:
     """Plain decoding and the fitted heads side by side, fresh heads, and equality in float32."""
     engine = load_engine(config.load(str(fitted)))
-    prompts = first_of(heldout.measuring, plan.heldout_prompts)
+    prompts = heldout.measuring[: plan.heldout_prompts]
     settings = GenerationConfig(max_new_tokens=plan.heldout_tokens)
     exact_prompts = prompts[:_EXACT_PROMPTS]
     more = len(METHODS) * len(exact_prompts)

@@ -6,10 +6,12 @@ goes on with the same numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.training.fit.settings import FitConfig
@@ -34,38 +36,47 @@ _ROUNDS = 3
 _FULL_REST = _HELDOUT_PROMPTS * _HELDOUT_TOKENS * (1 + 2 * _ROUNDS + 1 + 2) + len(LATENCY_SIZES) * 5 * 32
 
 
+Count = Annotated[int, Field(strict=True, ge=0)]
+Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+_NO_OTHERS = ConfigDict(extra="forbid")
+
+
 @dataclass(frozen=True)
 class Rates:
     """What the probe measured on this machine, tokens per second unless it says otherwise."""
 
-    answers: float = 0.0
-    tokens_per_answer: float = 1.0
-    heads: float = 0.0
-    joint: float | None = None
-    decoding: float = 0.0
-    load_seconds: float = 0.0
-    probe_seconds: float = 0.0
+    __pydantic_config__ = _NO_OTHERS
+
+    answers: Amount = 0.0
+    tokens_per_answer: Amount = 1.0
+    heads: Amount = 0.0
+    joint: Amount | None = None
+    decoding: Amount = 0.0
+    load_seconds: Amount = 0.0
+    probe_seconds: Amount = 0.0
 
 
 @dataclass(frozen=True)
 class Plan:
     """The numbers of a fit."""
 
-    sequence_length: int
-    batch_tokens: int
-    pass_tokens: int  # tokens of a forward pass; several make a step where memory is short
-    learning_rate: float
-    answer_tokens: int
-    answers: int
-    tokens: int  # tokens for training heads with the base frozen
-    joint_tokens: int = 0  # tokens for training heads and adapter together
-    heldout_prompts: int = _HELDOUT_PROMPTS  # to calibrate on, and as many to measure with, at most
-    heldout_tokens: int = _HELDOUT_TOKENS  # written after each
-    prompt_tokens: int = 32  # tokens of a text's beginning that serve as a prompt
-    latency_rounds: int = 4
-    rounds: int = _ROUNDS
+    __pydantic_config__ = _NO_OTHERS
+
+    sequence_length: Count
+    batch_tokens: Count
+    pass_tokens: Count  # tokens of a forward pass; several make a step where memory is short
+    learning_rate: Amount
+    answer_tokens: Count
+    answers: Count
+    tokens: Count  # tokens for training heads with the base frozen
+    joint_tokens: Count = 0  # tokens for training heads and adapter together
+    heldout_prompts: Count = _HELDOUT_PROMPTS  # to calibrate on, and as many to measure with, at most
+    heldout_tokens: Count = _HELDOUT_TOKENS  # written after each
+    prompt_tokens: Count = 32  # tokens of a text's beginning that serve as a prompt
+    latency_rounds: Count = 4
+    rounds: Count = _ROUNDS
     rates: Rates = field(default_factory=Rates)
-    seconds: Mapping[str, float] = field(default_factory=dict)  # expected, by stage
+    seconds: Mapping[str, Amount] = field(default_factory=dict)  # expected, by stage
 
     @property
     def total_seconds(self) -> float:
@@ -167,6 +178,14 @@ def _batch_for(tokens: float) -> int:
 # --- the file
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """The content of the file."""
+
+    settings: dict[str, Any]
+    plan: Plan
+
+
 def write_plan(folder: Path, config: FitConfig, plan: Plan) -> None:
     """Keep the plan and the settings it is for."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -182,37 +201,20 @@ def read_plan(folder: Path, config: FitConfig, *, begun: bool) -> Plan | None:
     file = folder / PLAN
     if not file.exists():
         return None
-    record = read_record(file)
-    before, numbers = record.get("settings"), record.get("plan")
     try:
-        if not isinstance(numbers, dict):
-            raise TypeError("no plan is in it")
-        plan = Plan(**numbers | {"rates": Rates(**numbers["rates"])})
-    except (KeyError, TypeError) as error:
+        kept = TypeAdapter(_Kept).validate_python(read_record(file))
+    except ValidationError as error:
         raise MedusaError(
             f"{file} holds no plan of a fit ({reason_of(error)}): choose another --out"
         ) from error
-    if not isinstance(before, dict) or not _is_plan(plan):
-        raise MedusaError(f"{file} holds no plan of a fit: choose another --out")
     now = asdict(config)
-    changed = sorted(name for name in now if before.get(name) != now[name] and name != "out")
+    changed = sorted(name for name in now if kept.settings.get(name) != now[name] and name != "out")
     if not changed:
-        return plan
+        return kept.plan
     if begun:
         name = changed[0]
         raise MedusaError(
-            f"{folder} holds a fit with {name} {before.get(name)!r}, now it is {now[name]!r}: "
+            f"{folder} holds a fit with {name} {kept.settings.get(name)!r}, now it is {now[name]!r}: "
             "choose another --out, or the old settings to go on"
         )
     return None
-
-
-def _is_plan(plan: Plan) -> bool:
-    """Whether its numbers are numbers that a plan can have."""
-    counts = [getattr(plan, item.name) for item in fields(Plan) if item.type == "int"]
-    rates = [rate for rate in vars(plan.rates).values() if rate is not None]
-    seconds = list(plan.seconds.values()) if isinstance(plan.seconds, dict) else [None]
-    return all(type(count) is int and count >= 0 for count in counts) and all(
-        type(value) in (int, float) and math.isfinite(value) and value >= 0
-        for value in (plan.learning_rate, *rates, *seconds)
-    )

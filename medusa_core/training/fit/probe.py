@@ -16,21 +16,17 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import measure_run
 from medusa_core.loading.load import load_engine
-from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import Plan, Rates
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
-    ANSWERS,
-    START,
     answer_config,
     head_config,
     joint_config,
-    write_shared_start,
 )
 from medusa_core.training.fit.timed import step_seconds
 from medusa_core.training.loop import Progress
-from medusa_core.training.self_distill import write_answers
+from medusa_core.training.self_distill import self_distill
 
 OnProgress = Callable[[Progress], None]
 _LONG_ENOUGH = 8.0  # seconds after which a part of the probe has seen enough
@@ -38,9 +34,7 @@ _STEPS = 7  # training steps at most; the first is not counted
 _DECODED = 24
 
 
-def probe(
-    config: FitConfig, plan: Plan, shape: ModelSize, folder: Path, seeds: Path | None, watch: OnProgress
-) -> Rates:
+def probe(config: FitConfig, plan: Plan, folder: Path, seeds: Path | None, watch: OnProgress) -> Rates:
     """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
     started = time.perf_counter()
     place = folder / "probe"
@@ -53,16 +47,12 @@ def probe(
     try:
         answer_rate, tokens_per_answer = _answers(config, plan, place, seeds)
         done(1)
-        if config.share_lm_head:
-            write_shared_start(config, shape, place)
         heads = _training(head_config(config, plan, place), place)
         done(2)
         joint = None
         if config.joint:
-            fresh = place / START if config.share_lm_head else Path()
-            own = joint_config(config, plan, place, fresh)
             # Without heads to start from, joint training would begin with a stage of its own.
-            own = own if config.share_lm_head else replace(own, start="", head_warmup="none")
+            own = replace(joint_config(config, plan, place, Path()), start="", head_warmup="none")
             joint = _training(own, place)
             done(3)
         decoding, load_seconds = _decoding(config)
@@ -83,8 +73,7 @@ def probe(
 def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> tuple[float, float]:
     """Tokens a second, and tokens an answer."""
     settings = answer_config(config, replace(plan, answers=2 * config.answer_batch), seeds)
-    settings = replace(settings, out=str(place))
-    with closing(write_answers(settings, place / ANSWERS)) as records:
+    with closing(self_distill(replace(settings, out=str(place)))) as records:
         batches = tokens = 0
         for record in records:
             if record.step == batches:  # it is within a batch

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field, TypeAdapter, ValidationError
 from transformers import PreTrainedTokenizerBase
 
 from medusa_core.config import GenerationConfig
@@ -33,12 +35,16 @@ _CHARACTERS = 16  # characters read for each token of the beginning: far more th
 _TRIES = 4  # beginnings drawn for each that is needed, before giving up
 
 
+Ids = Annotated[list[Annotated[int, Field(strict=True, ge=0)]], Field(min_length=1)]
+Prompts = Annotated[list[Ids], Field(min_length=1)]
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Prompts as token ids; the two share none with each other nor with the training."""
 
-    calibration: list[list[int]]
-    measuring: list[list[int]]
+    calibration: Prompts
+    measuring: Prompts
 
 
 def split_prompts(
@@ -154,32 +160,15 @@ def heldout_of(
 
 def write_heldout(file: Path, heldout: HeldOut) -> None:
     """Keep the token ids, so that a fit that goes on uses the same prompts."""
-    record = {"calibration": heldout.calibration, "measuring": heldout.measuring}
-    write_record(file, record)
+    write_record(file, asdict(heldout))
 
 
 def read_heldout(file: Path) -> HeldOut:
     """The kept prompts. Raises MedusaError where they were damaged."""
-    record = read_record(file)
-    if record.keys() != {"calibration", "measuring"} or not all(map(_are_prompts, record.values())):
-        raise MedusaError(f"{file} holds no held-out prompts: choose another --out")
-    return HeldOut(record["calibration"], record["measuring"])
-
-
-def _are_prompts(found: object) -> bool:
-    """Whether these are lists of token ids, each with some, and at least one."""
-    return (
-        isinstance(found, list)
-        and bool(found)
-        and all(
-            isinstance(ids, list) and ids and all(type(i) is int and i >= 0 for i in ids) for ids in found
-        )
-    )
-
-
-def first_of(prompts: Sequence[list[int]], count: int) -> list[list[int]]:
-    """At most ``count`` prompts."""
-    return [list(prompt) for prompt in prompts[:count]]
+    try:
+        return TypeAdapter(HeldOut).validate_python(read_record(file))
+    except ValidationError as error:
+        raise MedusaError(f"{file} holds no held-out prompts: choose another --out") from error
 
 
 def _ids(text: str, tokenizer: PreTrainedTokenizerBase, count: int) -> list[int]:

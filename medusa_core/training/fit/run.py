@@ -38,22 +38,19 @@ from medusa_core.training.fit.prompts import (
 from medusa_core.training.fit.report import REPORT, make_report, write_card
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.fit.stages import (
-    ANSWERS,
     HEADS_RUN,
     JOINT_RUN,
-    START,
     answer_config,
     base_path,
     head_config,
     is_embedded,
     joint_config,
-    write_shared_start,
 )
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train
 from medusa_core.training.run_folder import RESULT as RESULT_FILE
 from medusa_core.training.run_folder import read_record, result_of, write_record
-from medusa_core.training.self_distill import write_answers
+from medusa_core.training.self_distill import ANSWERS, self_distill
 
 DONE = "done.json"
 FITTED = "fitted"
@@ -97,7 +94,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
             path = Path(config.prompts).expanduser()
             heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
             write_heldout(folder / HELDOUT, heldout)
-        plan = size_plan(first, config, probe(config, first, shape, folder, _seeds(config), watch))
+        plan = size_plan(first, config, probe(config, first, folder, _seeds(config), watch))
         write_plan(folder, config, plan)
     notes = []
     if tokenizer.chat_template and not config.prompts and not is_embedded(config):
@@ -123,12 +120,9 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
     def answer() -> None:
-        settings = answer_config(config, plan, _seeds(config))
-        _consume(write_answers(settings, folder / ANSWERS), watch)
+        _consume(self_distill(answer_config(config, plan, _seeds(config))), watch)
 
     def train_stage(recipe: Medusa1Config) -> None:
-        if recipe.start == str(folder / START):
-            write_shared_start(config, prepared.shape, folder)
         _consume(train(recipe), watch)
 
     def calibrate() -> None:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
 from medusa_core.checkpoints.locate import embedded_model
-from medusa_core.drafters.medusa.files import save_heads
-from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.loading.model_size import ModelSize
 from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.plan import Plan
 from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.self_distill import ANSWERS
 
-ANSWERS = "answers"
 HEADS_RUN = "train-heads"
 JOINT_RUN = "train-joint"
-START = "start"  # folder of fresh heads that share the LM head
 EVALUATIONS = 3
 HELDOUT_WINDOWS = 16  # windows an evaluation reads; more would cost a short run too much of its time
 _CHECKPOINTS = 10
@@ -45,7 +39,6 @@ def answer_config(config: FitConfig, plan: Plan, seeds: Path | None) -> SelfDist
 def head_config(config: FitConfig, plan: Plan, folder: Path) -> Medusa1Config:
     """Medusa-1 on the answers below ``folder``."""
     own = _common(config, plan, folder, plan.tokens)
-    own["start"] = str(folder / START) if config.share_lm_head else ""
     return Medusa1Config(**own, out=str(folder / HEADS_RUN), base_4bit=config.base_4bit)
 
 
@@ -60,13 +53,6 @@ def joint_config(config: FitConfig, plan: Plan, folder: Path, heads: Path) -> Me
         # Heads without LM heads of their own use the base's, which must then stay as it is.
         lora_lm_head=not config.share_lm_head,
     )
-
-
-def write_shared_start(config: FitConfig, shape: ModelSize, folder: Path) -> None:
-    """Fresh heads that share the LM head, for a training to begin with (zero blocks: the base's guesses)."""
-    lm_head = torch.empty(shape.vocabulary, shape.width)  # the base's, which is not saved with the heads
-    heads = MedusaHeads.fresh(lm_head, config.heads, config.head_layers, shared=True)
-    save_heads(heads, folder / START, base=config.model or "embedded")
 
 
 def base_path(config: FitConfig) -> Path:
@@ -94,6 +80,7 @@ def _common(config: FitConfig, plan: Plan, folder: Path, tokens: int) -> dict:
         "heldout_windows": HELDOUT_WINDOWS,
         "heads": config.heads,
         "head_layers": config.head_layers,
+        "lm_head": "base" if config.share_lm_head else "own",
         "learning_rate": plan.learning_rate,
         "optimizer": config.optimizer,
         "precision": config.precision,
