@@ -15,8 +15,8 @@ WEB = project_folder() / "assets" / "web"
 SCRIPTS = (
     "language", "dom", "text", "unpack", "overview", "judge", "heat", "settings", "explain", "phases",
     "windows", "store", "links", "text_tools", "strip", "fold", "rows", "chip", "tree", "mask", "kv_strip",
-    "bar_curve", "drafting/picture", "alternatives", "inspector", "phase_panel", "transport", "worth", "pager",
-    "counters", "keyboard", "lecture", "help", "flights", "view",
+    "bar_curve", "drafting/picture", "alternatives", "inspector", "phase_panel", "transport", "worth",
+    "pager", "counters", "keyboard", "lecture", "help", "flights", "view",
     "share/again", "share/pen", "share/files", "share/gif", "share/wrap", "share/film_frame", "share/film",
     "share/link", "share/menu",
 )  # fmt: skip
