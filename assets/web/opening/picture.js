@@ -3,6 +3,7 @@
 
 const SHOW = { width: 1200, height: 640, pad: 28, chip: [72, 26], pitch: [78, 31], line: 27, scale: 1.2, type: 13 };
 const TALL_SHOW = { width: 390, height: 780, pad: 14, chip: [52, 21], pitch: [56, 24], line: 19, scale: 1, type: 10 };
+const WIDEST_PITCH = 112; // of the columns of a tree
 const MOVED_IN = 0.22; // share of a pass until its guesses are in their places
 const JUDGED_AT = 0.78; // share from which kept tokens go into the text
 const eased = (share) => { const s = Math.max(0, Math.min(1, share)); return s * s * (3 - 2 * s); };
@@ -55,12 +56,13 @@ function laneOf(plan, lane, box, show, name) {
   const marks = lane.passes.map((_, i) => svg("rect", { class: "mdv-showfill", x: inner.x + 118 + i * 8, y: box.y + 63, width: 5, height: 13, rx: 1, opacity: 0 }));
   const depths = Math.max(...lane.passes.map(({ step }) => (step ? Math.max(...step.nodes.map((node) => node.depth)) : 0)));
   const widest = Math.min(show.scale, inner.width / ((depths + 1) * show.pitch[0]));
-  const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * show.pitch[0] + show.chip[0] / 2) * widest, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
+  const pitch = Math.max(show.pitch[0], Math.min(WIDEST_PITCH, (inner.width / widest - show.chip[0]) / depths)); // columns fill the lane
+  const heads = Array.from({ length: depths }, (_, i) => svg("text", { class: "mdv-filmquiet", "text-anchor": "middle", x: inner.x + ((i + 1) * pitch + show.chip[0] / 2) * widest, y: box.y + 100 }, show === SHOW ? say`head ${i + 1}` : String(i + 1)));
   const top = box.y + 110;
   const result = resultOf(lane, inner, (top + box.y + box.height - 3.4 * show.line) / 2, show);
   const text = textPlaces(plan, inner, box.y + box.height - 3.4 * show.line, show);
   const stays = text.prompt.map(({ words, x, y }) => svg("text", { class: "mdv-showprompt", x, y, "font-size": show.type }, words));
-  const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, widest, bottom: box.y + box.height - 4.4 * show.line }));
+  const passes = lane.passes.map((pass, i) => passOf(lane, pass, i, { inner, top, show, text, widest, pitch, bottom: box.y + box.height - 4.4 * show.line }));
   const part = svg("g", {}, svg("rect", { class: "mdv-filmwell", x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
     svg("text", { class: big, x: inner.x, y: box.y + 28 }, name), counter, bar, caption, ...marks, ...heads, ...stays, result, ...passes.map((pass) => pass.part));
 
@@ -90,7 +92,7 @@ function resultOf({ passes }, inner, middle, show) {
 
 // The nodes of one pass: each is born at the head of its column, takes its place in the tree, and ends in the text or
 // fades. A pass without a tree has its one token.
-function passOf(lane, pass, number, { inner, top, show, text, widest, bottom }) {
+function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bottom }) {
   const { step } = pass;
   const nodes = step ? step.nodes : pass.tokens;
   const first = lane.passes.slice(0, number).reduce((sum, each) => sum + each.tokens.length, 0);
@@ -105,7 +107,7 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, bottom }) 
     const words = svg("text", { class: "token", x: wide / 2, y: high / 2 + 4.5, "text-anchor": "middle", "font-size": show.type }, ...signed(shown));
     const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}`, "data-token": place ? first + kept : null }, chip, words);
     const depth = step ? node.depth : 0;
-    const tree = { x: inner.x + depth * show.pitch[0] * scale, y: top + rows[i] * show.pitch[1] * scale };
+    const tree = { x: inner.x + depth * pitch * scale, y: top + rows[i] * show.pitch[1] * scale };
     const end = place && { x: place.x + place.width - (widthOf(shown, tokenFont(show.type)) + wide) / 2, y: place.y - high / 2 - 4.5 };
     return { group, chip, end, tree, born: { x: tree.x, y: top - 12 }, depth };
   });
@@ -142,7 +144,8 @@ function paintNode({ group, chip, end, tree, born, depth }, share, scale) {
 
 function edgeBetween(from, to, [wide, high], scale) {
   const [x1, y1, x2, y2] = [from.x + wide * scale, from.y + (high / 2) * scale, to.x, to.y + (high / 2) * scale];
-  return svg("path", { class: "mdv-edge", d: `M${x1},${y1}L${x2},${y2}` });
+  const bend = (x1 + x2) / 2;
+  return svg("path", { class: "mdv-edge", d: `M${x1},${y1}C${bend},${y1} ${bend},${y2} ${x2},${y2}` });
 }
 
 // Where the prompt's last words and the tokens stand, in three lines.
