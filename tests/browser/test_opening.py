@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from places import says
 
 from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.view import read_web
@@ -51,6 +52,7 @@ def test_a_first_visit_begins_with_it_where_motion_is_wanted_and_any_key_ends_it
     page.wait_for_selector("#decode-view .mdv-node")
     assert page.locator(OPEN).count() == 0
     shows_its_end_when_asked(page)
+    says(page, "#model-line", "Medusa heads")  # a reload would break off what the page still loads
     page.emulate_media(reduced_motion="no-preference")
     page.reload()
     page.wait_for_selector(OPEN)
