@@ -23,7 +23,7 @@ function chipNumber({ stage }, node, position) {
 
 // What the numbers on the chips of this phase are.
 const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("n: the node’s number; pos: the token’s place in the text")
-  : stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess after those above it") : phrase("p: how likely the model itself finds a guess"));
+  : stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
 function chipTag({ stage }, node) {
   if (stage === STAGE.layout || stage === STAGE.mask) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”

@@ -39,7 +39,7 @@ function makeCounters() {
     const recording = isRecording(scene.state);
     if (!recording && trace.output && trace.output.tokens_per_second) figures.push(["speed", Math.round(trace.output.tokens_per_second).toLocaleString("en"), say`tokens / s, whole run`]);
     const distinct = distinctWholeRun(trace);
-    if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`of the sequences of 4 tokens are different, whole run`]);
+    if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct sequences of 4 tokens, whole run`]);
     numbers.replaceChildren(...countsOf(figures));
     time.replaceChildren(...timeOf(step, recording));
   }
@@ -52,7 +52,7 @@ const countsOf = (figures) => figures.map(([role, value, name]) => html("div", {
 
 function timeOf({ ms, index }, recording) {
   if (!ms) return [];
-  if (recording && index === 0) return [html("div", { class: "mdv-barhead" }, say`The first step of a recording has no times: it was timed cold.`)];
+  if (recording && index === 0) return [html("div", { class: "mdv-barhead" }, say`The first step of a recording has no times, since it includes warming up.`)];
   const parts = PHASES.map(([name, title, words]) => ({ name, title: say(title), words: say(words), value: ms[name] ?? 0 }));
   const sum = parts.reduce((total, part) => total + part.value, 0);
   const total = Math.max(ms.total ?? 0, sum) || 1;

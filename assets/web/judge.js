@@ -99,6 +99,15 @@ function settleWhatIf(config, settings, reheats = false) {
   return same ? null : wanted;
 }
 
+// A scene whose step keeps what the verdict on screen keeps: under a what-if, the cache and its phases follow that.
+function asJudged(scene) {
+  if (!scene.hypothetical) return scene;
+  const { step, recorded, verdict } = scene;
+  const { path } = verdict;
+  const bonus = path.at(-1) === recorded.path.at(-1) ? step.bonus : null;
+  return { ...scene, step: { ...step, path, bonus, emitted: path.map((i) => step.nodes[i].token_id) } };
+}
+
 // Why accepted nodes of a step are not in the run's text, by node; most steps have none.
 const CUTS = {
   length: phrase("cut by the token budget"), eos: phrase("after the end of the text"), stop: phrase("after the stop string"),

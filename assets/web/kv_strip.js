@@ -48,11 +48,11 @@ function makeKvStrip(store) {
   }
 
   function draw(scene, changed) {
-    latest = scene;
+    latest = asJudged(scene);
     if (!scene.step) return clear();
     if ([...changed].some((name) => !POINTING.includes(name))) redrawSoon();
     else if (shown && !waiting) lightKv(shown, scene);
-    caption.textContent = kvCaption(scene);
+    caption.textContent = kvCaption(latest);
   }
 
   return { card, draw };

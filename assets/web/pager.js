@@ -5,7 +5,12 @@ function makePager(grid, cards) {
     [card, html("button", { type: "button", onclick: () => grid.scrollTo({ left: card.offsetLeft - grid.offsetLeft, behavior: "smooth" }) }, name)]));
   const row = html("nav", { class: "mdv-pager", "aria-label": say`Cards of the view` }, ...buttons.values());
   const sight = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) buttons.get(target)?.toggleAttribute("aria-current", isIntersecting);
+    for (const { target, isIntersecting } of entries) {
+      const button = buttons.get(target);
+      if (!button) continue;
+      button.setAttribute("aria-current", String(isIntersecting));
+      if (isIntersecting) row.scrollTo({ left: button.offsetLeft - row.offsetLeft - 60, behavior: "smooth" });
+    }
   }, { root: grid, rootMargin: "0px -40% 0px -40%" }); // the card in the middle
   for (const card of buttons.keys()) sight.observe(card);
   return row;

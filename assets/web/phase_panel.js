@@ -41,7 +41,8 @@ function makePhasePanel(store) {
     return state.index === steps.length - 1 && phaseIn(steps[state.index], state.phase) === own[own.length - 1];
   };
 
-  function paint(scene) {
+  function paint(shown) {
+    const scene = asJudged(shown);
     const { phase } = scene;
     words.setAttribute("aria-live", state.playing ? "off" : "polite");
     const title = say(PHASE_TITLES[phase]);

@@ -229,7 +229,7 @@ function drawBadges(box, { state, trace }) {
 }
 
 // Why a run came to its end, by the engine's word for it.
-const ENDINGS = { eos: phrase("the model ended the text"), length: phrase("the limit of tokens"), stop: phrase("a stop string"), context: phrase("the context is full") };
+const ENDINGS = { eos: phrase("the model ended the text"), length: phrase("token limit reached"), stop: phrase("stop string reached"), context: phrase("the context is full") };
 
 function ruleName({ acceptance, temperature, epsilon, delta }) {
   const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;

@@ -23,7 +23,7 @@ function worthOf({ steps, output }, beside) {
 
 function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside) {
   if (overhead && beside.source) {
-    const other = beside.nodes === beside.sized.nodes ? "" : say`Watch shows a tree of ${beside.sized.nodes} nodes, to be looked at; Compare takes the fastest tree, which had ${beside.nodes} nodes when this was measured.` + " ";
+    const other = beside.nodes === beside.sized.nodes ? "" : say`Watch takes ${beside.sized.nodes} nodes so that there is a tree to look at; Compare takes the fastest tree, which had ${beside.nodes} when this was measured.` + " ";
     return say`This text alone: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)}, with ${beside.sized.nodes} nodes, ≈ ${decimal(speedup)} times as fast as plain decoding.` + " " + other
       + say`Over whole runs of all texts that were measured, this method is ${decimal(beside.speedup)} times as fast: its step takes ${decimal(treeMs)} ms where a plain one takes ${decimal(plainMs)}.` + " " + LANGUAGE.tell(beside.source);
   }
@@ -34,7 +34,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
   }
   if (mean < NOTHING_KEPT) return say`No guess was kept in this run: one token a step, as without guesses, and what guessing took came on top.`;
   const perStep = say`${decimal(mean)} tokens a step is not yet a speedup: a step with a tree takes longer than a plain one.`;
-  if (!beside) return perStep + " " + say`No step of plain decoding was timed with this run, so there is no estimate.`;
+  if (!beside) return perStep + " " + say`This file holds no time of a plain step, so there is no estimate.`;
   if (beside.untimed) return perStep + " " + LANGUAGE.tell(beside.untimed);
   return perStep + " " + say`Steps of this model and method have not been timed on this machine, so there is no estimate: Side by side measures it.`;
 }
@@ -61,8 +61,8 @@ function makeWorth() {
 
   let drawn = [];
 
-  function draw({ trace, config, hypothetical, state }) {
-    const told = [trace, trace.output, state.beside, state.live, JSON.stringify(hypothetical)];
+  function draw({ trace, config, state }) {
+    const told = [trace, trace.output, state.beside, state.live];
     if (told.every((part, i) => part === drawn[i])) return; // it says the same at every step
     drawn = told;
     const worth = worthOf(trace, state.beside);
@@ -76,7 +76,7 @@ function makeWorth() {
     const small = state.beside && state.beside.small ? " " + LANGUAGE.tell(state.beside.small) : "";
     words.textContent = drafted ? worthWords(worth, state.beside) + small : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;
     same.hidden = !drafted;
-    same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(hypothetical || config, trace.model.dtype, Boolean(trace.model.exact)));
+    same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(config, trace.model.dtype, Boolean(trace.model.exact)));
   }
 
   return { card, draw };

@@ -17,6 +17,7 @@ from medusa_core.config import setting, whole_numbers
 from medusa_core.drafters import HeadsDraft, method
 from medusa_core.drafters._head_trees import DYNAMIC
 from medusa_core.errors import MedusaError, counted
+from medusa_core.trees.tree import MAX_NODES
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -86,7 +87,7 @@ def series_of(engine: Engine, nodes: str) -> dict[str, dict[str, Any]]:
         raise MedusaError("no weights of a drafter are loaded: name some with --heads")
     series: dict[str, dict[str, Any]] = {BASELINE: {"method": BASELINE, "acceptance": "match"}}
     series |= {name: {"method": name} for name in known}
-    for size in sorted({*whole_numbers(nodes, "nodes", 2)}):
+    for size in sorted({*whole_numbers(nodes, "nodes", 2, MAX_NODES)}):
         for name in trained:
             draft = engine.drafts[name]
             shape: dict[str, Any] = PUBLIC_TREE | {"draft_nodes": size - 1}

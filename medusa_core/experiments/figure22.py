@@ -35,5 +35,5 @@ def simulate(settings: Settings) -> Findings:
     """One curve a batch. Raises MedusaError."""
     from medusa_core.experiments.simulated import findings
 
-    batches = sorted({*whole_numbers(settings.batches, "batches")})
+    batches = sorted({*whole_numbers(settings.batches, "batches", 1)})
     return findings(settings, {f"batch {batch}": (batch, settings.context, OVERLAPPED) for batch in batches})

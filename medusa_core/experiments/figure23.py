@@ -35,7 +35,7 @@ def simulate(settings: Settings) -> Findings:
     """One curve a length of the text. Raises MedusaError."""
     from medusa_core.experiments.simulated import findings
 
-    contexts = sorted({*whole_numbers(settings.contexts, "contexts")})
+    contexts = sorted({*whole_numbers(settings.contexts, "contexts", 1)})
     return findings(
         settings, {f"{context} tokens": (settings.batch, context, OVERLAPPED) for context in contexts}
     )

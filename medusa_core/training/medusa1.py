@@ -133,6 +133,8 @@ def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool
             f"{config.start} has {heads.count} heads of {heads.layers} layers, the settings ask for "
             f"{config.heads} of {config.head_layers}: set --heads and --head-layers to what it has"
         )
+    if config.lm_head == "base" and not heads.shares_lm_head:
+        raise MedusaError(f"the heads of {config.start} have LM heads of their own: use --lm-head own")
     if has_adapter(folder):
         logging.getLogger(__name__).warning(
             "warning: %s comes with an adapter of its base, which this run starts without", config.start

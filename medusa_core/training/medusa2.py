@@ -73,15 +73,21 @@ class JointLosses(torch.nn.Module):
         return backbone, head_losses(self.heads, hidden, tokens, trained)
 
 
+def require_frozen_head(config: Medusa2Config) -> None:
+    """Raise MedusaError where the heads are to use the base's LM head and the run trains it."""
+    if config.lm_head == "base" and _trains_lm_head(config):
+        other = ", or --no-lora-lm-head" if config.lora else ""
+        raise MedusaError(
+            f"the LM head is trained, so heads cannot use it as it is: use --lm-head own{other}"
+        )
+
+
 def medusa2(config: Medusa2Config, end: End = never) -> Generator[Progress, None, None]:
     """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
-    if config.lm_head == "base" and _trains_lm_head(config):
-        raise MedusaError(
-            "the LM head is trained, so heads cannot use it as it is: use --lm-head own, or --no-lora-lm-head"
-        )
+    require_frozen_head(config)
     if config.head_warmup == "two-stage" and not config.start:
         start, folder = "", str(Path(config.out) / "stage1")
         first = config.as_kind(Medusa1Config, out=folder, tokens=config.stage1_tokens or config.tokens)

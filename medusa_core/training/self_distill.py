@@ -20,7 +20,7 @@ from medusa_core.training.base_model import base_folder, load_frozen, load_token
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.loop import End, Progress, make_accelerator, never
 from medusa_core.training.medusa1 import medusa1
-from medusa_core.training.medusa2 import medusa2
+from medusa_core.training.medusa2 import medusa2, require_frozen_head
 
 ANSWERS = "answers"  # folder of the answers inside the run folder
 
@@ -31,6 +31,8 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progr
     Raises MedusaError for settings, prompts or a base that cannot be used.
     """
     answers = Path(config.out) / ANSWERS
+    if config.train == "medusa2":
+        require_frozen_head(config)
     yield from _write_answers(config, answers, end)
     if config.train == "nothing":
         return

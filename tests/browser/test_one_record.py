@@ -12,6 +12,7 @@ from medusa_core.evaluation import step_limits
 from medusa_core.hardware.this_machine import Machine
 from ui.runs.session import Session
 from ui.runs.speed import Effort
+from ui.serving import kept
 from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
@@ -25,6 +26,7 @@ def quick(monkeypatch, own_cache):
     """A measurement of few tokens may be kept, in a folder of its own."""
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
+    monkeypatch.setattr(kept, "is_busy", lambda _: False)  # other tests run beside it
     monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
 
 

@@ -89,7 +89,7 @@ def test_the_share_of_distinct_n_grams_is_pythons(view, engine):
     words = view.locator("[data-count=distinct]").inner_text().split("\n")
     assert words == [
         f"{round(100 * distinct_n([tokens], 4))} %",
-        "of the sequences of 4 tokens are different, whole run",
+        "distinct sequences of 4 tokens, whole run",
     ]
 
 

@@ -223,8 +223,8 @@ def test_a_phone_finds_every_card_by_its_name(shared):
         "The whole run",
     ]
     names.nth(0).click()
-    page.wait_for_selector("#decode-view .mdv-pager [aria-current] >> text=Tree")
+    page.wait_for_selector("#decode-view .mdv-pager [aria-current=true] >> text=Tree")
     names.nth(1).click()
-    page.wait_for_selector("#decode-view .mdv-pager [aria-current] >> text=Phases")
+    page.wait_for_selector("#decode-view .mdv-pager [aria-current=true] >> text=Phases")
     page.locator("#decode-view .mdv-phase[data-phase=propose]").click()
     page.wait_for_selector("#decode-view .mdv-phasewords >> text=Propose")

@@ -96,4 +96,4 @@ def test_a_run_stays_on_screen_when_another_tab_was_looked_at(page):
     turn_to(page, "Trees")
     turn_to(page, "Watch")
     assert page.locator("#decode-view .mdv-node").count() > 1
-    assert "finished: the limit of tokens" in page.locator("#decode-view").inner_text()
+    assert "finished: token limit reached" in page.locator("#decode-view").inner_text()

@@ -57,7 +57,7 @@ def test_nothing_is_estimated_where_no_step_was_timed(view):
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
     )
     view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
-    says(view, "[data-role=worth]", "timed with this run")
+    says(view, "[data-role=worth]", "holds no time of a plain step")
 
 
 SAME = {

@@ -233,7 +233,7 @@ def streamed_runs(browser: Any, address: str) -> None:
         page.get_by_role("button", name="Run", exact=True).first.click()
         for more in ("!", ""):
             page.wait_for_function(
-                f"{more}document.querySelector('.mdv').innerText.includes('finished: the limit of tokens')"
+                f"{more}document.querySelector('.mdv').innerText.includes('finished: token limit reached')"
             )
         page.wait_for_timeout(1000)
     TraceBuilder.add = add

@@ -152,6 +152,9 @@ def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, mo
     figures, page = opened()
     assert page.own is None
     measured = replace(page.stored, at="2026-01-02T03:04")
+    machine = measured.record.machine.model_copy(update={"other_cores_busy": 1.5})
+    slowed = replace(measured, record=measured.record.model_copy(update={"machine": machine}))
+    assert figures.adopt(page, slowed) is page
     page = figures.adopt(page, measured)
     assert page.shown is measured
     assert public == (not own_cache.exists())

@@ -112,7 +112,7 @@ def build_controls(
         )  # fmt: skip
         named["method"] = method_menu = gr.Dropdown(
             menu_entries(), value=begin["method"],
-            label="Method", info="who makes the guesses; where the model has no weights for it, nobody does",
+            label="Method", info="who makes the guesses; without weights for it, decoding is plain",
             elem_classes=mark("method"), filterable=False,
         )  # fmt: skip
         named["copies"] = copies = gr.Checkbox(

@@ -91,6 +91,12 @@ class PageFigures:
         """Figures of all drafters of the stored record, of which Speed measures a few."""
         return self.own if self.own is not None and self.is_whole(self.own) else self.stored or self.own
 
+    @property
+    def of_methods(self) -> Figures | None:
+        """Figures of all methods: Speed measures a few, beside which the stored ones of the model stay."""
+        own = self.own
+        return own if own is not None and own.record.model.base != EMBEDDED else self.whole
+
     def is_whole(self, figures: Figures) -> bool:
         """Whether every drafter of the stored record was measured."""
         stored = self.stored.record.rows if self.stored is not None else ()

@@ -196,7 +196,7 @@ def summary(trace: dict[str, Any], seconds: float, shown: float = 0.0) -> Words:
     output = trace["output"]
     ended = {
         "eos": "the text ended",
-        "stop": "a stop string came",
+        "stop": "it reached a stop string",
         "length": "the token budget is used up",
         "context": "the model's context is full",
         "cancelled": "stopped",

@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary, ref
 
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.other_work import is_busy
 from medusa_core.loading import tuning
 from ui.records.figures import Figures, Key, PageFigures, key_of, stored_page
 from ui.records.settings import Selection
@@ -168,9 +169,14 @@ class KeptFigures:
         return chosen if found is None else chosen.having(found)
 
     def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
-        """The page with a new measurement, which is kept unless the page is public."""
+        """The page with a new measurement, which is kept unless the page is public.
+
+        One that other programs slowed stays in its own tab.
+        """
         if found is None or not found.at or found is page.measured.get(found.key):
             return page  # nothing was measured
+        if is_busy(found.record.machine.model_dump()):
+            return page
         file = self._file_key(found.key)
         if file is not None:
             tuning.keep(file, found.as_data())

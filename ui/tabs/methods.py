@@ -119,7 +119,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
     asked = [bar.prompt, tokens, rounds, penalty, window, selection]
     run = connect_run(session, bar, work, asked, [now], selection)
     run.then(lambda found, page: session.figures.adopt(page, found.figures), [now, figures], figures, **QUIET)
-    figures.change(lambda page: shown_methods(page.shown, session.assets), figures, now, **QUIET)
+    figures.change(lambda page: shown_methods(page.of_methods, session.assets), figures, now, **QUIET)
     inputs, outputs = [now, times, copies, model, device, dark], [words, plot, table, elsewhere]
     chosen = [times.input, copies.input, model.input, device.input]
     # The picture comes after the first paint.

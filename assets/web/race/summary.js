@@ -93,7 +93,7 @@ function buildKey(drafter) {
   const plain = buildToken(say`root`, "", false);
   const draft = buildToken(say`guess`, "k", true);
   for (const node of [plain, draft]) node.classList.add("on");
-  root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess, k its head or drafter, left out beside digits`} `);
+  root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `);
   root.append("· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
   return root;
 }

@@ -15,7 +15,7 @@ from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.spec_bench import ALL, NAMES, STEP, Settings
 from medusa_core.trees.budget import PLAIN
-from medusa_core.trees.tree import Topology
+from medusa_core.trees.tree import MAX_NODES, Topology
 
 SECONDS = 6.0  # for the step times that choose Medusa's tree
 
@@ -53,7 +53,7 @@ def _with_step_times(engine: Engine) -> Engine:
 
 def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
     """The best tree of each size that the heads can fill."""
-    sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2)})
+    sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2, MAX_NODES)})
     trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
     return {size: tree for size, tree in trees.items() if tree.size == size}
 

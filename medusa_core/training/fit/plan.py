@@ -37,6 +37,7 @@ _FULL_REST = _HELDOUT_PROMPTS * _HELDOUT_TOKENS * (1 + 2 * _ROUNDS + 1 + 2) + le
 
 
 Count = Annotated[int, Field(strict=True, ge=0)]
+Size = Annotated[int, Field(strict=True, ge=1)]
 Amount = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 _NO_OTHERS = ConfigDict(extra="forbid")
 
@@ -62,9 +63,9 @@ class Plan:
 
     __pydantic_config__ = _NO_OTHERS
 
-    sequence_length: Count
-    batch_tokens: Count
-    pass_tokens: Count  # tokens of a forward pass; several make a step where memory is short
+    sequence_length: Size
+    batch_tokens: Size
+    pass_tokens: Size  # tokens of a forward pass; several make a step where memory is short
     learning_rate: Amount
     answer_tokens: Count
     answers: Count

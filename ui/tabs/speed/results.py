@@ -173,9 +173,9 @@ def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> 
         )  # fmt: skip
     if found.kind == OVERHEAD:
         return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is neither memory nor arithmetic but "
-            "overhead: many small operations, each of which has to be started.",
-            step, took, _least(found, figures), share,
+            "On this machine {0} takes {1} ms, its forward {2}; {3}, so {4} of the step is overhead in the "
+            "forward: many small operations, each of which has to be started.",
+            step, took, f"{figures['phase_ms']['verify']:.2f}", _least(found, figures), share,
         )  # fmt: skip
     if found.kind == DRAFTING:
         return Words(

@@ -122,9 +122,12 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
             refused = Words("This page trains for at most {0} minutes: choose fewer.", f"{most:g}")
             yield *shown(Update(status=refused, problem=True)), *[gr.skip()] * 7
             return
-        yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, "", *_buttons(None)
+        begun = False
         for update in train_heads(session, plan, flag, own):
             done = update.trained
+            if not begun and update.curves is not None and update.curves.losses:
+                begun = True  # what stood there before stays for a training that is refused
+                yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, "", *_buttons(None)
             yield (
                 *shown(update),
                 gr.skip() if update.curves is None else update.curves,
