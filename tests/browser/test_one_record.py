@@ -120,10 +120,12 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     assert not page.locator("#figures-bar").is_visible()
 
     measure(page)
-    after = figures_of(page, MEASURED)
+    after = figures_of(page, MEASURED, ("Speed",))
     assert len(set(after.values())) == 1, after
     assert after["Speed"] != before["Speed"]
-    # Speed has measured neither all drafters nor trees of several sizes, of which these two tell.
+    # Speed has measured neither all drafters nor trees of several sizes, of which these three tell.
+    turn_to(page, "Methods")
+    says(page, "#methods-words", RECORDED)
     assert learn_says(page, RECORDED) == learned
     turn_to(page, "Trees")
     says(page, "#trees-source", RECORDED)
