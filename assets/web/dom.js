@@ -1,17 +1,17 @@
 // Small builders for HTML and SVG nodes. Model text only ever passes through text nodes.
 
 const SVG_NS = "http://www.w3.org/2000/svg";
+const isKnown = (value) => value !== null && value !== undefined;
+const isGiven = (value) => isKnown(value) && value !== false;
 
+// Attributes and children that are null, undefined or false are left out.
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (!isGiven(value)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  for (const child of children.flat()) {
-    if (child === null || child === undefined) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
+  node.append(...children.flat().filter(isGiven));
   return node;
 }
 

@@ -226,7 +226,7 @@ function columnName(nodes, depth, slim) {
   const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.origin.head));
   if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
-  if (heads.size === 1 && head !== null && head !== undefined) return say`head ${head}`;
+  if (heads.size === 1 && isKnown(head)) return say`head ${head}`;
   return slim && nodes.some((node) => node.depth > 9) ? String(depth) : say`depth ${depth}`; // ten words side by side would touch
 }
 

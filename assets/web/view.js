@@ -232,7 +232,7 @@ function drawBadges(box, { state, trace }) {
 const ENDINGS = { eos: phrase("the model ended the text"), length: phrase("the limit of tokens"), stop: phrase("a stop string"), context: phrase("the context is full") };
 
 function ruleName({ acceptance, temperature, epsilon, delta }) {
-  const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;
+  const heat = isKnown(temperature) ? `, T = ${temperature}` : "";
   if (acceptance === "typical" && temperature <= 0) return say`typical acceptance at T = 0: greedy`;
   if (acceptance === "typical") return say`typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
   if (acceptance === "match") return temperature === 0 ? say`greedy, the model’s own choice` : say`exact sampling` + heat;
