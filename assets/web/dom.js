@@ -61,6 +61,19 @@ function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
   if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
 }
 
+// Whether the text is in the clipboard now. A frame or an address without encryption may not write to it by itself:
+// there `field` is copied.
+async function toClipboard(text, field) {
+  field.value = text;
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    field.select();
+    return document.execCommand("copy");
+  }
+}
+
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 // The rules live in the document once, however many views there are.

@@ -108,7 +108,7 @@ const CUTS = {
 function cutsOf(trace, index) {
   const step = trace.steps[index];
   const cuts = new Map();
-  const reason = trace.output && trace.output.finish_reason;
+  const reason = trace.output?.finish_reason;
   if (reason === "stop") stopStringOf(trace, index).forEach((node) => cuts.set(node, say`part of the stop string`));
   if (step.bonus) return cuts; // the run went on
   const { path, emitted } = step;

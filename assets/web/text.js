@@ -17,7 +17,7 @@ function runs(shown) {
   const parts = [];
   for (const char of shown) {
     const sign = isSign(char);
-    if (parts.length && parts[parts.length - 1].sign === sign) parts[parts.length - 1].text += char;
+    if (parts.length && parts.at(-1).sign === sign) parts.at(-1).text += char;
     else parts.push({ text: char, sign });
   }
   return parts;
@@ -114,6 +114,6 @@ function nodeTag({ origin }) {
 // A trace's settings in one list: those of the run, with the acceptance rule's own beside them.
 const settingsOf = (config = {}) => ({
   ...RUN_SETTINGS, // a trace leaves most of them out at their defaults
-  ...config, ...(config.acceptance || {}).settings,
-  method: (config.drafter || {}).name, acceptance: (config.acceptance || {}).name,
+  ...config, ...config.acceptance?.settings,
+  method: config.drafter?.name, acceptance: config.acceptance?.name,
 });

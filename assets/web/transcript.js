@@ -39,7 +39,7 @@ function mountTranscript(host) {
     list.replaceChildren(...rows);
     list.setAttribute("aria-busy", String(live));
     run = name;
-    words = live ? rows[rows.length - 1].querySelector(".talk-words") : null;
+    words = live ? rows.at(-1).querySelector(".talk-words") : null;
     if (live) words.classList.add("is-live");
     empty.hidden = rows.length > 0;
     list.hidden = rows.length === 0;

@@ -48,7 +48,7 @@ function placeOf(step, parent) {
 
 // How much a place shows: little is left to other tokens, p has two likely ones, and p and q differ. 0 for too little.
 function worthOfPlace({ p, q }) {
-  const rest = Math.max(p[p.length - 1], q[q.length - 1]);
+  const rest = Math.max(p.at(-1), q.at(-1));
   const apart = q.reduce((sum, share, i) => sum + Math.max(0, share - p[i]), 0);
   const [, second] = p.slice(0, -1).sort((a, b) => b - a);
   return rest < 0.4 && apart > 0.15 && second > 0.1 ? 1 - rest : 0;

@@ -9,7 +9,7 @@ const NEEDS = {
   before: ({ steps }, index) => {
     if (index === 0) return null;
     const { nodes, path } = steps[index - 1];
-    return { last: named(nodes[path[path.length - 1]]), root: named(steps[index].nodes[0]) };
+    return { last: named(nodes[path.at(-1)]), root: named(steps[index].nodes[0]) };
   },
   rivals: ({ steps }, index) => factsOfRivals(steps[index]),
   second: ({ steps }, index) => factsOfSecond(steps, steps[index]),
@@ -79,7 +79,7 @@ function factsOfRivals(step) {
 function factsOfSeer(step) {
   const parents = parentsOf(step);
   const { nodes, path } = step;
-  const deep = [path[path.length - 1], ...nodes.map((node) => node.id).sort((a, b) => nodes[b].depth - nodes[a].depth)];
+  const deep = [path.at(-1), ...nodes.map((node) => node.id).sort((a, b) => nodes[b].depth - nodes[a].depth)];
   for (const seer of deep.map((id) => nodes[id]).filter((node) => node.depth > 1)) {
     const line = lineage(parents, seer.id);
     const words = new Set(line.map((i) => nodes[i].text));
@@ -114,7 +114,7 @@ const barOf = (node) => probability(node.threshold);
 // A narrow and a wide place of a step.
 function placesOf(step) {
   const sorted = aliveGuesses(step);
-  const wide = sorted[sorted.length - 1];
+  const wide = sorted.at(-1);
   const others = sorted.filter((node) => node.parent !== wide.parent);
   const narrow = others.find((node) => isSure(step, node)) || others[0];
   return narrow ? [narrow, wide] : null;
@@ -132,7 +132,7 @@ function factsOfPlaces(step) {
 
 function factsOfFailed(step) {
   const second = secondGuess(step);
-  const found = [second && second.first, ...aliveGuesses(step), ...step.nodes.slice(1)].find((node) => node && !node.passes && isKnown(node.p));
+  const found = [second?.first, ...aliveGuesses(step), ...step.nodes.slice(1)].find((node) => node && !node.passes && isKnown(node.p));
   return found ? { failed: named(found), failed_id: found.id, failed_p: probability(found.p), failed_bar: barOf(found) } : null;
 }
 
@@ -141,6 +141,6 @@ function factsOfPath({ path, nodes, emitted, bonus, cache_length: before }) {
   if (!bonus || path.length < 2 || path.length === nodes.length || path.length !== emitted.length) return null;
   return {
     kept: path.length, kept_text: lineText({ nodes }, path), during: before + nodes.length, after: before + path.length,
-    dropped: nodes.length - path.length, end_id: path[path.length - 1],
+    dropped: nodes.length - path.length, end_id: path.at(-1),
   };
 }

@@ -49,7 +49,7 @@ function worthOf(trace, index) {
   const failed = step.nodes.some((node, i) => i > 0 && !node.passes);
   const before = trace.steps[index - 1];
   const isWord = (node) => /\p{L}/u.test(node.text);
-  const words = (isWord(before.nodes[before.path[before.path.length - 1]]) ? 1 : 0) + (step.path.every((i) => isWord(step.nodes[i])) ? 2.5 : 0);
+  const words = (isWord(before.nodes[before.path.at(-1)]) ? 1 : 0) + (step.path.every((i) => isWord(step.nodes[i])) ? 2.5 : 0);
   const whole = factsOfPath(step) && factsOfSeer(step) ? 20 : 0;
   return whole + pays + 1.5 * Math.min(4, step.path.length) + (spread ? 3 : 0) + (failed ? 1 : 0) + words;
 }

@@ -71,7 +71,7 @@ const inDigits = (range, sign = "") => `${grouped(range.middle, decimalsOf(range
 // A lane's tokens/s over its runs.
 function rateOf(table) {
   const all = [...speedsOf(table)].sort((a, b) => a - b);
-  return { middle: all[(all.length - 1) >> 1], low: all[0], high: all[all.length - 1], runs: all.length };
+  return { middle: all[(all.length - 1) >> 1], low: all[0], high: all.at(-1), runs: all.length };
 }
 
 // The comparison in words: of the lane that is no baseline with the baseline, or of the first two lanes where
