@@ -145,10 +145,9 @@ def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
 def _mark_stages(figure: go.Figure, stages: Sequence[tuple[int, str]], dark: bool) -> None:
     colours = palette(dark)
     for step, name in stages:
-        figure.add_vline(x=step, line={"color": colours.muted, "width": 1, "dash": "dash"})
-        figure.add_annotation(
-            x=step, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False,
-            font={"size": 11, "color": colours.muted},
+        figure.add_vline(
+            x=step, line={"color": colours.muted, "width": 1, "dash": "dash"}, annotation_position="top",
+            annotation_text=name, annotation_font={"size": 11, "color": colours.muted},
         )  # fmt: skip
 
 
