@@ -109,5 +109,4 @@ def measure(
     else:
         others = {PASSES: measure_passes, SHARING: measure_sharing, PRODUCTS: measure_products}
         work = partial(others[name], flag=flag)
-    for item in session.on_engine(work, selection, flag):
-        yield item if isinstance(item, Found) else Found(**vars(item))
+    yield from session.on_engine(work, selection, flag, kind=Found)
