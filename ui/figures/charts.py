@@ -74,7 +74,7 @@ class RunCounts:
         return -(-self.steps // MOST_BARS) or 1
 
 
-def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ...]:
+def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
     """The four charts in the order the page shows them."""
     counts = RunCounts(trace)
     if not counts.steps:
@@ -174,7 +174,7 @@ def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     return figure
 
 
-def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") -> go.Figure:
+def empty_figure(dark: bool, sentence: str = "no finished run to draw") -> go.Figure:
     """An empty frame that says why it is empty."""
     figure = _figure(dark)
     figure.update_xaxes(visible=False)

@@ -42,7 +42,7 @@ Chart = tuple[str, go.Figure]  # heading, which the page shows above, and figure
 Draw = Callable[[ExperimentRecord, bool], list[Chart]]
 
 
-def charts(record: ExperimentRecord, dark: bool = False) -> list[Chart]:
+def charts(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """The charts of a record, at most two."""
     draw = CHARTS.get(record.name)
     return draw(record, dark) if draw else []

@@ -29,8 +29,8 @@ NOT_MEASURED = "not measured yet"
 def roofline_chart(
     device: Device,
     steps: Mapping[str, Sequence[Product]],
-    published: Sequence[tuple[str, float, float]] = (),
-    dark: bool = False,
+    published: Sequence[tuple[str, float, float]],
+    dark: bool,
 ) -> go.Figure:
     """FLOP a second against FLOP a byte: the roof of a device, and where each product of each step lies."""
     colours = palette(dark)
@@ -78,7 +78,7 @@ def _roof(x: Sequence[float], speeds: Sequence[float], dark: bool, height: int) 
     return figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
 
 
-def sharing_drawing(heads: int, kv_heads: int, dark: bool = False) -> go.Figure:
+def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
     """Query heads above, key-value heads below, a line from each query head to the one it reads."""
     colours = palette(dark)
     shades = (colours.accepted, colours.rejected, colours.root, colours.selected, colours.phases[2])
@@ -110,9 +110,7 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool = False) -> go.Figure:
     return figure
 
 
-def fits_chart(
-    devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool = False
-) -> go.Figure:
+def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool) -> go.Figure:
     """Gigabytes of weights and cache, and the memory of each device as a mark."""
     colours = palette(dark)
     figure = _figure(dark, barmode="stack")
@@ -135,9 +133,7 @@ def fits_chart(
     return figure
 
 
-def ratio_chart(
-    x: Sequence[int], curves: Mapping[str, Sequence[float]], title: str, dark: bool = False
-) -> go.Figure:
+def ratio_chart(x: Sequence[int], curves: Mapping[str, Sequence[float]], title: str, dark: bool) -> go.Figure:
     """Memory over arithmetic of attention for MHA, GQA and MQA; the dotted line is 1."""
     colours = palette(dark)
     figure = _figure(dark)
@@ -195,7 +191,7 @@ class Products:
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
 
 
-def products_chart(products: Products, dark: bool = False) -> go.Figure:
+def products_chart(products: Products, dark: bool) -> go.Figure:
     """Measured speed against operational intensity, linear layers and attention, by tokens of a step."""
     if not products.rows:
         return empty_figure(dark, NOT_MEASURED)
@@ -220,7 +216,7 @@ def products_chart(products: Products, dark: bool = False) -> go.Figure:
     return figure
 
 
-def growth_chart(growth: Growth, dark: bool = False) -> go.Figure:
+def growth_chart(growth: Growth, dark: bool) -> go.Figure:
     """Time of the next token while a text grows."""
     if not growth.length:
         return empty_figure(dark, NOT_MEASURED)
@@ -240,7 +236,7 @@ def growth_chart(growth: Growth, dark: bool = False) -> go.Figure:
     return figure
 
 
-def passes_chart(passes: Passes, dark: bool = False) -> go.Figure:
+def passes_chart(passes: Passes, dark: bool) -> go.Figure:
     """Measured time of a pass as bars of two parts: what the roofline says, and what is beyond it."""
     if not passes.tokens:
         return empty_figure(dark, NOT_MEASURED)
@@ -264,7 +260,7 @@ def passes_chart(passes: Passes, dark: bool = False) -> go.Figure:
     return figure
 
 
-def kinds_chart(kinds: Kinds, dark: bool = False, *, bytes_held: bool = False) -> go.Figure:
+def kinds_chart(kinds: Kinds, dark: bool, *, bytes_held: bool = False) -> go.Figure:
     """Time of a token, or bytes of the cache, by length and kind of attention."""
     if not kinds.rows:
         return empty_figure(dark, NOT_MEASURED)

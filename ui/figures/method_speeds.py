@@ -75,7 +75,7 @@ def speed_cells(row: Row) -> dict[str, str]:
 
 
 def tokens_against_time(
-    methods: Sequence[MethodSpeed], dark: bool = False, *, computed: bool = False, width: int = WIDE
+    methods: Sequence[MethodSpeed], dark: bool, *, computed: bool = False, width: int = WIDE
 ) -> go.Figure:
     """The picture that explains why more accepted tokens need not be faster.
 

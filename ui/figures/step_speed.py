@@ -61,7 +61,7 @@ def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...
     return (*named, max(0.0, step_ms - sum(named)))
 
 
-def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
+def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
     """A bar for each method, parted by phase, with its limit as a line across it."""
     if not steps:
         return empty_figure(dark, "nothing measured yet")
@@ -106,7 +106,7 @@ def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) 
         )  # fmt: skip
 
 
-def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool = False) -> go.Figure:
+def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool) -> go.Figure:
     """Milliseconds of a step along what is swept, a curve a method; bars show the spread of the rounds."""
     if not points:
         return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)

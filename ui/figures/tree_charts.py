@@ -33,7 +33,7 @@ class Growth:
     random: Sequence[Sequence[float]]  # one curve a seed
 
 
-def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) -> go.Figure:
+def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool) -> go.Figure:
     """Head by rank: how often that guess of that head was right."""
     width = max(map(len, accuracies))
     figure = _figure(dark)
@@ -57,9 +57,7 @@ def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) 
     return figure
 
 
-def tokens_by_size(
-    growth: Growth, nodes: int, measured: Sequence[LatencyPoint] = (), dark: bool = False
-) -> go.Figure:
+def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint], dark: bool) -> go.Figure:
     """Expected tokens per step of optimised, cartesian and random trees (paper figure 4a)."""
     colours = palette(dark)
     figure = _figure(dark)
@@ -91,7 +89,7 @@ def tokens_by_size(
 
 
 def time_by_size(
-    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool = False
+    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool
 ) -> go.Figure:
     """Measured milliseconds of a step, and the rising line that is read off for sizes in between."""
     if not measured:
@@ -135,7 +133,7 @@ def speed_by_size(
     speeds: Sequence[Budget],
     best: Budget | None,
     nodes: int,
-    dark: bool = False,
+    dark: bool,
 ) -> go.Figure:
     """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
     if not speeds:
