@@ -246,12 +246,8 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 // "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away; "goto" {step}. They may be dispatched on the view, inside it, or on the
 // component's element around it (caught on their way down).
 function listenToEvents(host, store, transportNow) {
-  const life = new AbortController();
   const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
-  const on = (name, act) => document.addEventListener(name, (event) => {
-    if (!host.isConnected) return life.abort();
-    if (meant(event)) act(event.detail);
-  }, { capture: true, signal: life.signal });
+  const on = (name, act) => listenWhile(host, name, (event) => meant(event) && act(event.detail), { capture: true });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));

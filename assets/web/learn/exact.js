@@ -28,7 +28,7 @@ function drawn(shares, number) {
 
 // The guesses at one place with the model's p and the head's q of each; all other tokens count as one. Null where a
 // step has no such place. Above temperature 0 alone, since p is the model's own only there.
-function factsOfExact({ config }, step) {
+function factsOfExact(step, { config }) {
   if (!(config.temperature > 0)) return null;
   const parents = [...new Set(step.nodes.slice(1).map((node) => node.parent))];
   const places = parents.map((parent) => placeOf(step, parent)).filter((place) => place && worthOfPlace(place) > 0);

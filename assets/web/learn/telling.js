@@ -21,9 +21,9 @@ function makeTeller(trace, records) {
 
   function look(card) {
     const needs = card.needs || [];
-    const given = (index) => needs.map((need) => NEEDS[need](trace, index));
+    const given = (index) => needs.map((need) => NEEDS[need](trace.steps[index], trace));
     const index = order.find((each) => given(each).every(Boolean));
-    if (index === undefined) return { missing: needs.find((need) => !order.some((each) => NEEDS[need](trace, each))) || "together" };
+    if (index === undefined) return { missing: needs.find((need) => !order.some((each) => NEEDS[need](trace.steps[each], trace))) || "together" };
     const facts = Object.assign(factsOf(trace, index, records), ...given(index));
     return questionOf(card, facts).choices.length > 1 ? { facts } : { missing: "question" };
   }

@@ -135,7 +135,7 @@ function receive(value) {
   seen = value;
   const message = JSON.parse(value);
   if (message.kind === "status") {
-    if (player) player.stop();
+    player?.stop();
     status.textContent = LANGUAGE.tell((said = message.text));
     view.classList.toggle("busy", Boolean(message.busy));
     view.classList.toggle("former", Boolean(player)); // the view below shows no result of this comparison
@@ -160,7 +160,7 @@ function settle() {
 
 function wait() {
   if (settings.prompt === undefined) return;
-  if (player) player.stop();
+  player?.stop();
   player = current = null;
   view.classList.remove("former");
   stage.replaceChildren(buildReady(settings.prompt || "", laneTitles(settings)));
@@ -170,7 +170,7 @@ function wait() {
 // Replays a race; `fresh` for one that has just come, not from the list of those before; `at` a moment of it where it
 // is not to be played.
 function show(message, fresh, at = null) {
-  if (player) player.stop();
+  player?.stop();
   if (!view.classList.contains("busy")) {
     status.textContent = said = "";
     view.classList.remove("former");
@@ -200,11 +200,9 @@ const tellNotes = (detail) => {
   settings = detail;
   settle();
 };
-const life = new AbortController();
-document.addEventListener("settings", ({ target, detail }) => {
-  if (!element.isConnected) life.abort();
-  else if (target !== document && target.contains(element)) tellNotes(detail);
-}, { capture: true, signal: life.signal });
+listenWhile(element, "settings", ({ target, detail }) => {
+  if (target !== document && target.contains(element)) tellNotes(detail);
+}, { capture: true });
 const told = element.closest(".block");
 const held = told && (window.medusaSettings || {})[told.id];
 if (held) tellNotes(held);
