@@ -10,7 +10,7 @@ import gradio as gr
 
 from medusa_core.errors import counted
 from medusa_core.training.config import Medusa1Config
-from ui.components.events import DRAWS, QUIET, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, turned_to
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
@@ -227,7 +227,7 @@ def _form(most_minutes: float) -> list[Any]:
         steps, heads, rate, decay, weight, teacher = _settings()
     source.input(
         lambda kind: (SOURCE_NOTES[kind], gr.Textbox(visible=kind == PASTE), gr.File(visible=kind == FILE)),
-        source, [source_note, text, upload], queue=False, **QUIET,
+        source, [source_note, text, upload], **AT_ONCE,
     )  # fmt: skip
     recipe.input(
         lambda kind, learns: (
@@ -235,9 +235,9 @@ def _form(most_minutes: float) -> list[Any]:
             gr.Number(weight_for(kind, learns), visible=kind != "medusa1"),
             gr.Radio(visible=kind == "medusa2"),
         ),
-        [recipe, teacher], [recipe_note, weight, teacher], queue=False, **QUIET,
+        [recipe, teacher], [recipe_note, weight, teacher], **AT_ONCE,
     )  # fmt: skip
-    teacher.input(weight_for, [recipe, teacher], weight, queue=False, **QUIET)
+    teacher.input(weight_for, [recipe, teacher], weight, **AT_ONCE)
     return [recipe, source, text, upload, minutes, steps, heads, rate, decay, weight, teacher]
 
 

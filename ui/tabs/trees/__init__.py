@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import DRAWS, QUIET, SAVE, THEME, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
@@ -101,9 +101,7 @@ def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
     panel.nodes.input(
         _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], **DRAWS | {"js": NODES_AND_THEME}
     )
-    taken = panel.best.click(
-        _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
-    )
+    taken = panel.best.click(_take_best, panel.stats, [panel.stats, panel.nodes, panel.start], **AT_ONCE)
     taken.then(draw_size, panel.inputs(), panel.sized(), **DRAWS)
 
 
@@ -172,13 +170,12 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
             return "", ""
 
     saving = files["tree"].click(
-        tree_file, [panel.edited, panel.stats, panel.nodes], made, js=EDITED_TREE, queue=False, **QUIET
+        tree_file, [panel.edited, panel.stats, panel.nodes], made, js=EDITED_TREE, **AT_ONCE
     )
     saving.then(None, made, None, js=SAVE)
     numbers = files["numbers"].click(
-        lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made,
-        queue=False, **QUIET,
-    )  # fmt: skip
+        lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made, **AT_ONCE
+    )
     numbers.then(None, made, None, js=SAVE)
     # Queued, as is all that writes a state whose change draws: gradio fires no change for unqueued events.
     files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)
