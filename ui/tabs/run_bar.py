@@ -183,7 +183,7 @@ def shown(update: Update) -> tuple[Any, Any]:
     return or_skip(update.status), or_skip(update.badge)
 
 
-def or_skip(value: str | None) -> Any:
+def or_skip(value: Any) -> Any:
     """The value for a part of the page, which stays as it is where there is none."""
     return gr.skip() if value is None else value
 

@@ -18,7 +18,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, or_skip, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
 from ui.tabs.train.plan import (
     EXAMPLES,
@@ -127,11 +127,11 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
             done = update.trained
             yield (
                 *shown(update),
-                gr.skip() if update.curves is None else update.curves,
-                done or gr.skip(),
+                or_skip(update.curves),
+                or_skip(done),
                 gain_table(done.gain) if done else gr.skip(),
                 gr.skip(),
-                *(_buttons(done) if done else (gr.skip(), gr.skip(), gr.skip())),
+                *(_buttons(done) if done else [gr.skip()] * 3),
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.

@@ -20,7 +20,7 @@ from ui.records.messages import encoded
 from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
-from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
+from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, or_skip, run_buttons, shown
 from ui.tabs.trees import head_stats, shown_tree
 from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
@@ -151,7 +151,7 @@ def _connect_measuring(
 ) -> None:
     def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
         for measured in measure(session, stats, own, count, flag):
-            yield *shown(measured), measured.stats or gr.skip()
+            yield *shown(measured), or_skip(measured.stats)
 
     # A new record triggers the drawing: the charts are not outputs of the stream.
     run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
