@@ -180,7 +180,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     by_kind.update_xaxes(type="category", showgrid=False)
     by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont_size=13)
     speeds = [
-        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
+        MethodSpeed.of(row)
         for row in rows
         if row.label == (ALL if ALL in kinds else kinds[0]) and PLUS not in row.series
     ]
