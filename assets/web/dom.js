@@ -61,10 +61,10 @@ function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
   if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
 }
 
-// Hears an event of the document for as long as `part` is on the page.
-function listenWhile(part, name, act, options = {}) {
+// Hears an event of the document, or of another `target`, for as long as `part` is on the page.
+function listenWhile(part, name, act, { target = document, ...options } = {}) {
   const life = new AbortController();
-  document.addEventListener(name, (event) => (part.isConnected ? act(event) : life.abort()), { ...options, signal: life.signal });
+  target.addEventListener(name, (event) => (part.isConnected ? act(event) : life.abort()), { ...options, signal: life.signal });
 }
 
 // Whether the text is in the clipboard now. A frame or an address without encryption may not write to it by itself:
