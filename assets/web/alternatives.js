@@ -27,7 +27,7 @@ function processedWords(config, row) {
 // Rows of the table: the model's likeliest tokens and the head's guesses, each with both numbers where known.
 function alternativesAt({ step, config }, i) {
   const { parent } = step.nodes[i];
-  const row = (step.after || []).find((each) => each.node === parent);
+  const row = step.after?.find((each) => each.node === parent);
   if (!row) return null;
   const rivals = step.nodes.filter((node) => node.parent === parent);
   const byToken = new Map(rivals.map((node) => [node.token_id, node]));
@@ -36,16 +36,10 @@ function alternativesAt({ step, config }, i) {
   const known = new Map(guesses.map((node) => [node.token_id, node]));
   const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: row.p[k] }))
     .filter(({ p }) => !(truncationOf(config).length && p < IMPOSSIBLE));
-  const others = guesses.filter((node) => !row.token_ids.includes(node.token_id)).slice(0, 3)
-    .map((node) => ({ token: node.token_id, text: node.text, p: byToken.has(node.token_id) ? byToken.get(node.token_id).p : null }));
-  if (!row.token_ids.includes(step.nodes[i].token_id) && !others.some((each) => each.token === step.nodes[i].token_id)) {
-    others.push({ token: step.nodes[i].token_id, text: step.nodes[i].text, p: step.nodes[i].p });
-  }
-  return [...model, ...others].map((each) => {
-    const guess = known.get(each.token);
-    const node = byToken.get(each.token);
-    return { ...each, q: guess ? guess.draft_p : null, node: node ? node.id : null };
-  });
+  const others = guesses.filter((node) => !row.token_ids.includes(node.token_id)).slice(0, 3);
+  if (![...row.token_ids, ...others.map((node) => node.token_id)].includes(step.nodes[i].token_id)) others.push(step.nodes[i]);
+  return [...model, ...others.map(({ token_id: token, text }) => ({ token, text, p: byToken.get(token)?.p }))]
+    .map((each) => ({ ...each, q: known.get(each.token)?.draft_p, node: byToken.get(each.token)?.id ?? null }));
 }
 
 function alternativesTable(scene, i) {

@@ -3,12 +3,12 @@
 () => {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   const page = [...bytes].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-  const root = (window.gradio_config && window.gradio_config.root) || "";
+  const root = window.gradio_config?.root || "";
   // A browser keeps few connections to a server: the newest number of a run stands for those before it.
   const unsaid = new Map();
 
-  const post = (what, body) =>
-    fetch(`${root}/medusa/${what}`, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, keepalive: true });
+  const post = (what, body, options = { keepalive: true }) =>
+    fetch(`${root}/medusa/${what}`, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, ...options });
 
   async function confirm(run, number) {
     const talking = unsaid.has(run);
@@ -23,9 +23,8 @@
 
   // What the server keeps of this page's run; an error's words are for the reader.
   async function ofRun(what, body, signal) {
-    const answer = await fetch(`${root}/medusa/${what}`, { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" }, signal })
-      .catch(() => null);
-    if (!answer || !answer.ok) throw new Error(answer && answer.status === 410 ? (await answer.json()).words : "");
+    const answer = await post(what, body, { signal }).catch(() => null);
+    if (!answer?.ok) throw new Error(answer?.status === 410 ? (await answer.json()).words : "");
     return answer;
   }
 
@@ -52,7 +51,7 @@
   };
   // While the click goes down, before the page's framework has anything to do with it.
   document.addEventListener("click", (event) => {
-    const button = event.target.closest && event.target.closest("[id$='-stop']");
+    const button = event.target.closest?.("[id$='-stop']");
     if (!button) return;
     const name = button.id.slice(0, -"-stop".length);
     if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at

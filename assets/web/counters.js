@@ -37,7 +37,7 @@ function makeCounters() {
       ["now", step.emitted.length, say`in this step`],
     ];
     const recording = isRecording(scene.state);
-    if (!recording && trace.output && trace.output.tokens_per_second) figures.push(["speed", Math.round(trace.output.tokens_per_second).toLocaleString("en"), say`tokens / s, whole run`]);
+    if (!recording && trace.output?.tokens_per_second) figures.push(["speed", Math.round(trace.output.tokens_per_second).toLocaleString("en"), say`tokens / s, whole run`]);
     const distinct = distinctWholeRun(trace);
     if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct sequences of 4 tokens, whole run`]);
     numbers.replaceChildren(...countsOf(figures));

@@ -1,17 +1,17 @@
 // Small builders for HTML and SVG nodes. Model text only ever passes through text nodes.
 
 const SVG_NS = "http://www.w3.org/2000/svg";
+const isKnown = (value) => value !== null && value !== undefined;
+const isGiven = (value) => isKnown(value) && value !== false;
 
+// Attributes and children that are null, undefined or false are left out.
 function fill(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
-    if (value === null || value === undefined || value === false) continue;
+    if (!isGiven(value)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : String(value));
   }
-  for (const child of children.flat()) {
-    if (child === null || child === undefined) continue;
-    node.append(child instanceof Node ? child : document.createTextNode(String(child)));
-  }
+  node.append(...children.flat().filter(isGiven));
   return node;
 }
 
@@ -59,6 +59,25 @@ function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
     move.left = left - box.scrollLeft < 0 ? left - margin : Math.min(left - margin, right + margin - box.clientWidth);
   }
   if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
+}
+
+// Hears an event of the document, or of another `target`, for as long as `part` is on the page.
+function listenWhile(part, name, act, { target = document, ...options } = {}) {
+  const life = new AbortController();
+  target.addEventListener(name, (event) => (part.isConnected ? act(event) : life.abort()), { ...options, signal: life.signal });
+}
+
+// Whether the text is in the clipboard now. A frame or an address without encryption may not write to it by itself:
+// there `field` is copied.
+async function toClipboard(text, field) {
+  field.value = text;
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    field.select();
+    return document.execCommand("copy");
+  }
 }
 
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -112,7 +112,7 @@ function ownChoice({ step, verdict, hypothetical }, i) {
   if (sibling > 0) return quoted(step.nodes[sibling]);
   const said = hypothetical && (step.after || []).find((row) => row.node === parent);
   if (said) return quoted({ text: said.texts[0], token_id: said.token_ids[0] });
-  if (step.bonus && step.path[step.path.length - 1] === parent) return quoted(step.bonus);
+  if (step.bonus && step.path.at(-1) === parent) return quoted(step.bonus);
   return say`another token`;
 }
 
@@ -122,7 +122,7 @@ function deadBranch({ step, verdict }, i) {
 }
 
 function notLongest({ step, verdict }, i) {
-  const rival = verdict.path[verdict.path.length - 1];
+  const rival = verdict.path.at(-1);
   const mine = lineage(verdict.parents, i).length;
   const end = quoted(step.nodes[rival]);
   if (mine < verdict.path.length) {

@@ -22,7 +22,7 @@ function makeFlights(root, places) {
     movedAt = at;
     if (hurries) return rest();
     const bonus = root.querySelector(".mdv-treepic .mdv-bonus");
-    from = { places: placesIn(scene, changed.has("index") ? null : scene.phase), scene, bonus: bonus && bonus.getBoundingClientRect() };
+    from = { places: placesIn(scene, changed.has("index") ? null : scene.phase), scene, bonus: bonus?.getBoundingClientRect() };
   }
 
   // After it: whatever has a new place goes there.

@@ -35,7 +35,7 @@ const LINK = "#run=";
 const MOST_LINK_CHARACTERS = 11_900; // as ui/records/outside.py, less what is around the parts
 const decodeShare = mountShare(decodeView, {
   shell: async () => {
-    const root = (window.gradio_config && window.gradio_config.root) || "";
+    const root = window.gradio_config?.root || "";
     const answer = await fetch(`${root}/medusa/replay`);
     return answer.ok ? answer.text() : "";
   },

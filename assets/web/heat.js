@@ -24,7 +24,7 @@ function heatedRow(temperatures, row, from, to) {
   const rests = temperatures.map((at, i) => restOf(topOf(gaps, at), row.log_z[i], row.entropy[i])).reverse();
   const x = temperatures.map((at) => 1 / at).reverse();
   const top = topOf(gaps, to);
-  const rest = Math.exp(valueAt(x, rests.map((each) => each.logZ), 1 / to, gaps[gaps.length - 1]));
+  const rest = Math.exp(valueAt(x, rests.map((each) => each.logZ), 1 / to, gaps.at(-1)));
   const logZ = Math.log(top.z + rest);
   const each = Math.max(0, valueAt(x, rests.map(({ height }) => height), 1 / to, 0));
   const entropy = entropyOf(top, logZ) + each * rest * Math.exp(-logZ);

@@ -1,4 +1,4 @@
-// Why one node was kept or not: a sentence, its rivals at the same place, the bar it had to clear, and its numbers.
+// Why one node was kept or not: a sentence, what else the model would have said there, the bar, and its numbers.
 
 function makeInspector(store) {
   const head = html("div", { class: "mdv-whyhead" });
@@ -24,36 +24,10 @@ function makeInspector(store) {
     sentence.setAttribute("aria-live", state.playing || (state.live && state.follow) ? "off" : "polite");
     const words = explainNode(scene, i);
     if (sentence.textContent !== words) sentence.textContent = words;
-    const numbers = i === 0 ? null : alternativesTable(scene, i) || bars(scene, i);
-    evidence.replaceChildren(...[numbers, barCurve(scene, i), facts(scene, i)].filter(Boolean));
+    evidence.replaceChildren(...[alternativesTable(scene, i), barCurve(scene, i), facts(scene, i)].filter(Boolean));
   }
 
   return { card, draw };
-}
-
-// p of the node and of its rivals (same parent) on one scale, with the bar they had to clear: for traces that do not
-// hold what else the model would have said.
-function bars(scene, i) {
-  const { step, verdict } = scene;
-  const rivals = verdict.parents.map((_, j) => j).filter((j) => j > 0 && verdict.parents[j] === verdict.parents[i]);
-  rivals.sort((a, b) => (step.nodes[b].p ?? 0) - (step.nodes[a].p ?? 0));
-  const listed = rivals.slice(0, 6);
-  if (!listed.includes(i)) listed[listed.length - 1] = i;
-  const bar = verdict.thresholds[i];
-  const top = Math.max(bar ?? 0, ...listed.map((j) => step.nodes[j].p ?? 0), 1e-9);
-  const scale = Math.min(1, top * 1.15);
-  const place = (value) => Math.min(100, (100 * (value ?? 0)) / scale);
-  const rows = listed.map((j) => {
-    const track = html("div", { class: "mdv-track" }, html("div", { class: "mdv-fill is-" + verdict.kinds[j], style: `width:${place(step.nodes[j].p)}%` }));
-    if (bar !== null && bar !== undefined) track.append(html("div", { class: "mdv-bar", style: `left:${place(bar)}%` }));
-    const label = html("span", { class: "mdv-barname" }, visible(step.nodes[j].text, step.nodes[j].token_id));
-    return html("div", { class: "mdv-barrow" + (j === i ? " self" : ""), "data-node": j }, label, track,
-      html("span", { class: "mdv-num" }, probability(step.nodes[j].p)));
-  });
-  const left = rivals.length - listed.length;
-  const head = bar === null || bar === undefined ? say`The model’s p of the guesses at this place` : say`The model’s p against the bar (${probability(bar)})`;
-  return html("div", { class: "mdv-bars", "data-role": "bars" },
-    html("div", { class: "mdv-barhead" }, head + (left > 0 ? say`, ${left} more below` : "")), ...rows);
 }
 
 function facts(scene, i) {
@@ -61,8 +35,8 @@ function facts(scene, i) {
   const node = step.nodes[i];
   const items = [[say`node`, i], [say`position`, step.cache_length + node.depth], [say`cache slot`, step.cache_length + i],
     [say`token id`, node.token_id], [say`proposed by`, i === 0 ? say`base model` : originTag(node)]];
-  if (node.draft_p !== null && node.draft_p !== undefined) items.push([isKnown(node.origin.head) ? say`head’s own q` : say`drafter’s own q`, probability(node.draft_p)]);
+  if (isKnown(node.draft_p)) items.push([isKnown(node.origin.head) ? say`head’s own q` : say`drafter’s own q`, probability(node.draft_p)]);
   if (node.origin.note) items.push([say`found`, LANGUAGE.tell(node.origin.note) + (isKnown(node.origin.back) ? " " + say`(outlined in the text)` : "")]);
-  if (i > 0 && node.entropy !== null && node.entropy !== undefined) items.push([say`entropy H`, say`${decimal(node.entropy)} nats`]);
+  if (i > 0 && isKnown(node.entropy)) items.push([say`entropy H`, say`${decimal(node.entropy)} nats`]);
   return html("dl", { class: "mdv-facts" }, ...items.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
 }

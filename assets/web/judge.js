@@ -27,9 +27,9 @@ function recordedVerdict(step, cuts) {
 function typicalVerdict(step, epsilon, delta) {
   const parents = parentsOf(step);
   const thresholds = step.nodes.map((node) =>
-    node.entropy === null || node.entropy === undefined ? null : typicalBar(epsilon, delta, node.entropy));
+    isKnown(node.entropy) ? typicalBar(epsilon, delta, node.entropy) : null);
   const passes = step.nodes.map((node, i) =>
-    i === 0 || (thresholds[i] !== null && node.p !== null && node.p !== undefined && node.p > thresholds[i]));
+    i === 0 || (thresholds[i] !== null && isKnown(node.p) && node.p > thresholds[i]));
   const score = (node) => pathScore(step, parents, node);
   return finish(parents, passes, longestAlive(parents, passes, score), thresholds, new Map());
 }
@@ -117,7 +117,7 @@ const CUTS = {
 function cutsOf(trace, index) {
   const step = trace.steps[index];
   const cuts = new Map();
-  const reason = trace.output && trace.output.finish_reason;
+  const reason = trace.output?.finish_reason;
   if (reason === "stop") stopStringOf(trace, index).forEach((node) => cuts.set(node, say`part of the stop string`));
   if (step.bonus) return cuts; // the run went on
   const { path, emitted } = step;

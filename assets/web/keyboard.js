@@ -43,14 +43,12 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone)
     return !(target.matches("button, summary") && [" ", "Enter"].includes(event.key));
   }
 
-  const life = new AbortController();
-  document.addEventListener("keydown", (event) => {
-    if (!root.isConnected) return life.abort();
+  listenWhile(root, "keydown", (event) => {
     const action = actions[event.key];
     if (!action || !concerns(event) || !sceneNow() || !(sceneNow().step || (sceneNow().brief && MOVES.includes(event.key)))) return;
     event.preventDefault();
     action(event);
-  }, { signal: life.signal });
+  });
 }
 
 // Whether nothing has the focus.

@@ -14,7 +14,7 @@ function makeKvStrip(store) {
   let waiting = false; // drawn only in sight and when the browser is idle: it costs as much as the tree
   let inSight = false;
   const whenIdle = window.requestIdleCallback || ((act) => setTimeout(act, 50)); // Safari has none
-  const room = widthKept(box, () => latest && latest.step && redraw(latest));
+  const room = widthKept(box, () => latest?.step && redraw(latest));
   linkNodes(store, box);
   new IntersectionObserver((entries) => {
     inSight = entries.at(-1).isIntersecting; // A busy page is told of several changes at once, the newest last.

@@ -12,7 +12,6 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
   const button = html("button", { type: "button", class: "lecture-button", "data-act": "lecture", "aria-pressed": "false",
     title: say`Large type, full screen (L); Escape ends it`, onclick: toggle }, say`Lecture mode`);
   const exit = html("button", { type: "button", class: "lecture-exit", "data-act": "lecture-exit", title: say`Ends it, as Escape does`, onclick: leave }, say`Leave lecture mode`);
-  const life = new AbortController();
   const isOn = () => root.classList.contains("is-lecture");
 
   function show(on) {
@@ -48,27 +47,26 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
   }
 
   function onKey(event) {
-    if (!root.isConnected) return life.abort();
     if (root.querySelector("dialog[open]")) return; // it takes the keys
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape" && isOn()) {
       event.stopPropagation();
       return leave();
     }
-    const writes = event.target.matches && event.target.matches("input:not([type=range]), textarea, select");
+    const writes = event.target.matches?.("input:not([type=range]), textarea, select");
     // A click on the tab leaves the focus there, and the key means the part that the tab shows.
-    const idle = event.target === document.body || (event.target.matches && event.target.matches("[role=tab][aria-selected=true]"));
+    const idle = event.target === document.body || event.target.matches?.("[role=tab][aria-selected=true]");
     const meant = isOn() || root.contains(event.target) || (idle && root.offsetParent);
     if (event.key.toLowerCase() === "l" && meant && !writes) toggle();
   }
 
-  window.addEventListener("resize", () => isOn() && grow(), { signal: life.signal });
-  document.addEventListener("keydown", onKey, { capture: true, signal: life.signal });
-  document.addEventListener("fullscreenchange", () => {
+  listenWhile(root, "resize", () => isOn() && grow(), { target: window });
+  listenWhile(root, "keydown", onKey, { capture: true });
+  listenWhile(root, "fullscreenchange", () => {
     const full = document.fullscreenElement === root;
     if (!full && root.dataset.full && isOn()) show(false); // the browser’s own Escape
     if (full) root.dataset.full = "true";
     else delete root.dataset.full;
-  }, { signal: life.signal });
+  });
   return { button, exit, toggle, isOn };
 }

@@ -22,8 +22,8 @@ function makeMask(store) {
   canvas.addEventListener("pointerdown", pointTo);
   canvas.addEventListener("pointerleave", () => store.set({ hover: null, cell: null }));
   canvas.addEventListener("click", () => { if (store.state.cell) togglePin(store, store.state.cell.row); });
-  table.addEventListener("toggle", () => latest && latest.step && writeTable(table, latest));
-  const room = widthKept(box, () => latest && latest.step && paint(latest, true));
+  table.addEventListener("toggle", () => latest?.step && writeTable(table, latest));
+  const room = widthKept(box, () => latest?.step && paint(latest, true));
 
   // In the canvas's own pixels, whatever the lecture mode's zoom.
   function pointTo(event) {
@@ -156,10 +156,8 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.fillStyle = ink("ink-soft");
   pen.textAlign = "center";
   pen.font = `11px ${MASK_FONT}`;
-  pen.save();
   pen.fillText(say`prefix`, x + w / 2, y - 20);
   pen.fillText(plural(rowsInSight(scene), "row"), x + w / 2, y - 7);
-  pen.restore();
 }
 
 // One path a colour: thousands of single fills would take longer than a frame.

@@ -20,7 +20,7 @@ function dressPage() {
 
   function dress(node, name, now, write) {
     const before = (shown.get(node) || {})[name];
-    const english = before && before.said === now ? before.english : now;
+    const english = before?.said === now ? before.english : now;
     const core = (english || "").trim();
     const key = core.replace(/\s+/g, " ");
     const told = key && translated(key);

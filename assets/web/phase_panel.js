@@ -13,7 +13,7 @@ function makePhasePanel(store) {
   const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
   // The picture is as wide, but hidden at first: what is drawn is not to move once guesses fly to it.
-  const room = widthKept(head, () => latest && latest.step && latest.phase && paint(latest));
+  const room = widthKept(head, () => latest?.step && latest.phase && paint(latest));
   let latest = null;
   linkNodes(store, picture);
 
@@ -32,13 +32,13 @@ function makePhasePanel(store) {
     if (!steps[next]) return;
     const there = phasesOf(steps[next]);
     store.goto(next);
-    store.set({ phase: direction > 0 ? there[0] : there[there.length - 1] });
+    store.set({ phase: direction > 0 ? there[0] : there.at(-1) });
   }
 
   const atEnd = () => {
     const { steps } = state.trace;
     const own = phasesOf(steps[state.index]);
-    return state.index === steps.length - 1 && phaseIn(steps[state.index], state.phase) === own[own.length - 1];
+    return state.index === steps.length - 1 && phaseIn(steps[state.index], state.phase) === own.at(-1);
   };
 
   function paint(shown) {

@@ -21,7 +21,7 @@ const STAGE = Object.fromEntries(PHASE_ORDER.map((name, i) => [name, i]));
 function phaseIn(step, phase) {
   if (!phase) return null;
   const own = phasesOf(step);
-  return own.find((name) => STAGE[name] >= STAGE[phase]) ?? own[own.length - 1];
+  return own.find((name) => STAGE[name] >= STAGE[phase]) ?? own.at(-1);
 }
 
 // Milliseconds of the phase and their share of the step; null where another phase's clock counts it.
@@ -73,7 +73,7 @@ function headsOf(step, trace) {
 
 // The nodes of a dynamic tree, which has another shape in each step; 0 for other trees.
 function dynamicNodes({ config }) {
-  const [, nodes] = /^dynamic-([1-9]\d{0,2})$/.exec(((config.drafter || {}).settings || {}).tree) || [];
+  const [, nodes] = /^dynamic-([1-9]\d{0,2})$/.exec(config.drafter?.settings?.tree) || [];
   return Number(nodes || 0);
 }
 
@@ -94,9 +94,14 @@ const PHASE_WORDS = {
     : say`One forward of the base model reads the root’s row and says how likely each next token is. Nothing was guessed, so there is nothing to check.`),
   judge: judgeWords,
   keep: keepWords,
+<<<<<<< HEAD
   next: ({ step, recorded, hypothetical }) => {
     const last = step.nodes[step.path[step.path.length - 1]];
     if (!step.bonus && hypothetical) return say`What the model says after ${quoted(last)} was not recorded, so the next root is not known.`;
+=======
+  next: ({ step, recorded }) => {
+    const last = step.nodes[step.path.at(-1)];
+>>>>>>> simplify-ui
     if (!step.bonus) return say`The run ends here: ${[...recorded.cuts.values()][0] || say`there is no next root`}.`;
     return say`The forward has already said what comes after the last kept token ${quoted(last)}: ${quoted(step.bonus)}, from the base model itself. It costs no extra forward, needs no check and is the root of the next step.`;
   },

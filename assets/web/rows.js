@@ -9,7 +9,7 @@ function treeRows(parents) {
   const place = (i) => {
     children[i].forEach(place);
     const below = children[i];
-    rows[i] = below.length ? (rows[below[0]] + rows[below[below.length - 1]]) / 2 : next++;
+    rows[i] = below.length ? (rows[below[0]] + rows[below.at(-1)]) / 2 : next++;
   };
   place(0);
   return rows;

@@ -34,7 +34,7 @@ function noteWriter(part) {
       }
     }
   };
-  const side = desk && desk.querySelector(".side");
+  const side = desk?.querySelector(".side");
   if (side) new MutationObserver(write).observe(side, { childList: true, subtree: true });
   return (next) => {
     notes = next;
@@ -79,8 +79,8 @@ function idleBar({ acceptance, temperature, method }) {
 // Which run the view still shows though it is not that of the mode beside it, or "". A run's `mode` is that of
 // Watch when it was asked for; a recorded run, which has none, is a text's.
 function formerWords({ made, settings, putAway }) {
-  const mode = (made && made.mode) || "complete";
-  const next = settings && settings.mode === "complete" ? say`run the prompt to see its own` : say`send a message to see the reply’s`;
+  const mode = made?.mode || "complete";
+  const next = settings?.mode === "complete" ? say`run the prompt to see its own` : say`send a message to see the reply’s`;
   if (mode === "chat" && putAway.includes(made)) return say`These are the steps of the conversation before: ${next}.`;
   if (!settings || !settings.mode || settings.mode === mode) return "";
   return mode === "chat" ? say`These are the steps of the chat’s last reply: ${next}.` : say`These are the steps of a text, not of this conversation: ${next}.`;

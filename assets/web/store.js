@@ -72,7 +72,7 @@ function sceneOf(state) {
   const verdict = hypothetical ? hypotheticalVerdict(step, hypothetical) : recorded;
   const inTree = (node) => (node !== null && node < step.nodes.length ? node : null); // it may be of the step shown before
   const lit = inTree(state.hover ?? state.node);
-  const explained = (state.pinned ? inTree(state.node) : lit) ?? verdict.path[verdict.path.length - 1];
+  const explained = (state.pinned ? inTree(state.node) : lit) ?? verdict.path.at(-1);
   const family = new Set(lit === null ? [] : lineage(recorded.parents, lit));
   const phase = phaseIn(step, state.phase);
   return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, ruling, verdict, lit, family, explained, phase, stage: stageOf(phase) };

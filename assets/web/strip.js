@@ -63,7 +63,7 @@ function makeStrip(store) {
       drawn.tokens.set(start + i, token);
       span.append(token);
     });
-    if (!drawn.pieces.length) readable(span, (drawn.trace.prompt && drawn.trace.prompt.text) || "");
+    if (!drawn.pieces.length) readable(span, drawn.trace.prompt?.text || "");
     return span;
   }
 
@@ -124,7 +124,7 @@ function makeStrip(store) {
 
   function pagesAtOnce() {
     const { tokens } = sumsOf(drawn.trace);
-    const each = tokens[tokens.length - 1] / drawn.trace.steps.length;
+    const each = tokens.at(-1) / drawn.trace.steps.length;
     return Math.min(WHOLE_PAGES, Math.max(PAGES, Math.ceil(LEAST_TOKENS / PAGE_STEPS / each)));
   }
 
@@ -157,7 +157,7 @@ function makeStrip(store) {
     const prompt = drawn.pieces.length;
     const tokensBefore = (page) => (page <= drawn.promptPages ? Math.min(prompt, page * PAGE_TOKENS)
       : prompt + tokens[Math.min(drawn.trace.steps.length, (page - drawn.promptPages) * PAGE_STEPS)]);
-    const counts = [tokensBefore(drawn.first), prompt + tokens[tokens.length - 1] - tokensBefore(drawn.last + 1)];
+    const counts = [tokensBefore(drawn.first), prompt + tokens.at(-1) - tokensBefore(drawn.last + 1)];
     before.hidden = drawn.first === 0;
     behind.hidden = drawn.last >= pageCount() - 1;
     before.textContent = say`${plural(counts[0], "token")} before`;
@@ -207,12 +207,12 @@ function makeStrip(store) {
   // The element of a token of the text, where it is laid out.
   function tokenAt(place) {
     const { prompt } = drawn.trace;
-    const left = place - ((prompt && prompt.token_ids) || []).length;
+    const left = place - (prompt?.token_ids || []).length;
     if (left < 0) return drawn.tokens.get(place);
     const { tokens } = sumsOf(drawn.trace);
     const position = placeIn(tokens, left);
     const group = groupAt(position);
-    return group && group.children[left - tokens[position]];
+    return group?.children[left - tokens[position]];
   }
 
   // Only what lies between the step shown before and this one changes, where it is laid out.

@@ -4,7 +4,7 @@ const GLYPHS = { "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b
 
 // Visible form of a token: blanks at the ends and control characters become signs.
 function visible(text, tokenId) {
-  if (text === "" || text === null || text === undefined) return tokenId === undefined ? "∅" : "#" + tokenId;
+  if (text === "" || !isKnown(text)) return tokenId === undefined ? "∅" : "#" + tokenId;
   const ends = text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length));
   return ends.replace(/[\u0000-\u001f\u007f-\u009f\u00a0\u200b]/g, (sign) => GLYPHS[sign] || "·");
 }
@@ -17,7 +17,7 @@ function runs(shown) {
   const parts = [];
   for (const char of shown) {
     const sign = isSign(char);
-    if (parts.length && parts[parts.length - 1].sign === sign) parts[parts.length - 1].text += char;
+    if (parts.length && parts.at(-1).sign === sign) parts.at(-1).text += char;
     else parts.push({ text: char, sign });
   }
   return parts;
@@ -46,7 +46,7 @@ function clip(text, pixels, font) {
 
 // A probability: two decimals where they say enough, else two significant digits. Below 1 it never reads as 1.
 function probability(value) {
-  if (value === null || value === undefined) return "–";
+  if (!isKnown(value)) return "–";
   if (value === 0 || value >= 0.0995) return decimals(value, 8);
   return inDigits(value, 2);
 }
@@ -98,8 +98,6 @@ function originTag({ origin }) {
   return isKnown(origin.rank) ? say`head ${origin.head}, guess ${origin.rank + 1}` : say`head ${origin.head}`;
 }
 
-const isKnown = (value) => value !== null && value !== undefined;
-
 // What is known of a drafter (METHODS: medusa_core/trace/replay/view.py), or made up for one that is not known here.
 const methodOf = (name) => METHODS[name] || { title: name || "", mark: (name || "?")[0], weights: false, sequential: false, settings: [] };
 
@@ -116,6 +114,6 @@ function nodeTag({ origin }) {
 // A trace's settings in one list: those of the run, with the acceptance rule's own beside them.
 const settingsOf = (config = {}) => ({
   ...RUN_SETTINGS, // a trace leaves most of them out at their defaults
-  ...config, ...(config.acceptance || {}).settings,
-  method: (config.drafter || {}).name, acceptance: (config.acceptance || {}).name,
+  ...config, ...config.acceptance?.settings,
+  method: config.drafter?.name, acceptance: config.acceptance?.name,
 });

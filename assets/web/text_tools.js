@@ -27,20 +27,11 @@ function makeTextTools(store) {
   }
 
   async function copyText() {
-    const text = ((trace.prompt && trace.prompt.text) || "") + textOf(trace);
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      // A frame or an address without encryption may not write to the clipboard by itself.
-      const area = html("textarea", { class: "mdv-offscreen", readonly: true });
-      area.value = text;
-      box.append(area);
-      area.select();
-      const done = document.execCommand("copy");
-      area.remove();
-      if (!done) return void (said.textContent = say`the browser refused`);
-    }
-    said.textContent = say`copied`;
+    const field = html("textarea", { class: "mdv-offscreen", readonly: true });
+    box.append(field);
+    const done = await toClipboard((trace.prompt?.text ?? "") + textOf(trace), field);
+    field.remove();
+    said.textContent = done ? say`copied` : say`the browser refused`;
   }
 
   function draw(now, long) {

@@ -3,8 +3,9 @@
 const NAMES = { user: phrase("You"), assistant: phrase("Model") };
 const NEAR = 40; // pixels from the end that still count as reading along
 
-function mountTranscript(host) {
-  let told = null; // the conversation as it was last shown, and what has been added since
+// `before`: what a transcript in another language has told, to be shown again.
+function mountTranscript(host, before = []) {
+  let told = []; // the conversation as it was last shown, and what has been added since
   const list = html("div", { class: "talk", role: "log", "aria-label": say`Conversation`, tabindex: "0" });
   const legend = html("p", { class: "talk-legend" }, html("span", { class: "talk-drafted" }, say`underlined`),
     say`: guessed ahead and accepted`);
@@ -14,10 +15,10 @@ function mountTranscript(host) {
   let words = null; // where the reply that is being made is written
   host.replaceChildren(empty, list, legend);
   show({ run, live: false, turns: [] });
+  before.forEach(apply);
 
   function receive(text) {
-    if (!text) return;
-    apply(JSON.parse(text));
+    if (text) apply(JSON.parse(text));
   }
 
   function apply(message) {
@@ -39,7 +40,7 @@ function mountTranscript(host) {
     list.replaceChildren(...rows);
     list.setAttribute("aria-busy", String(live));
     run = name;
-    words = live ? rows[rows.length - 1].querySelector(".talk-words") : null;
+    words = live ? rows.at(-1).querySelector(".talk-words") : null;
     if (live) words.classList.add("is-live");
     empty.hidden = rows.length > 0;
     list.hidden = rows.length === 0;
@@ -57,12 +58,7 @@ function mountTranscript(host) {
     if (along) list.scrollTop = list.scrollHeight;
   }
 
-  // Shows the conversation of `other`, a transcript in another language.
-  function takeOver(other) {
-    for (const message of other.told() || []) apply(message);
-  }
-
-  return { receive, takeOver, told: () => told };
+  return { receive, told: () => told };
 }
 
 function row({ role, pieces, read, figures }) {
@@ -84,9 +80,7 @@ function write(words, pieces) {
 let transcript = mountTranscript(element.querySelector(".talk-host"));
 LANGUAGE.listen(() => {
   if (!element.isConnected) return false;
-  const before = transcript;
-  transcript = mountTranscript(element.querySelector(".talk-host"));
-  transcript.takeOver(before);
+  transcript = mountTranscript(element.querySelector(".talk-host"), transcript.told());
 });
 watch("value", () => transcript.receive(props.value));
 transcript.receive(props.value);

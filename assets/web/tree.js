@@ -175,7 +175,7 @@ function makeTree(store, whole = false) {
     if (active && changed.has("node")) afterwards.push(() => show(zoom.plan, lit));
   }
 
-  return { card, draw, order: (scene) => drawingOrder(scene) };
+  return { card, draw, order: drawingOrder };
 }
 
 // Coordinates of everything drawn. The bonus token hangs after the path's end, on a row of its own if that node has
@@ -186,8 +186,8 @@ function planTree(scene, slim = false, room = null) {
   const { shown, folds } = foldTree(scene);
   const rowOf = folds.length ? foldedRows({ shown, folds }, recorded.parents) : new Map(scene.rows.map((row, i) => [i, row]));
   const depths = step.nodes.map((node) => node.depth);
-  const end = verdict.path[verdict.path.length - 1];
-  const sameEnd = recorded.path[recorded.path.length - 1] === end;
+  const end = verdict.path.at(-1);
+  const sameEnd = recorded.path.at(-1) === end;
   const bonus = step.bonus && sameEnd ? { depth: depths[end] + 1, row: rowOf.get(end) } : null;
   const lines = Math.max(...rowOf.values()) + 1; // before the bonus may add one: as many in each step of trees of one shape
   const below = [...shown.filter((i) => i !== end && lineage(recorded.parents, i).includes(end)), ...folds.flatMap((fold, k) => (fold.parent === end ? ["fold" + k] : []))];
@@ -226,7 +226,7 @@ function columnName(nodes, depth, slim) {
   const heads = new Set(nodes.filter((node) => node.depth === depth).map((node) => node.origin.head));
   if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
-  if (heads.size === 1 && head !== null && head !== undefined) return say`head ${head}`;
+  if (heads.size === 1 && isKnown(head)) return say`head ${head}`;
   return slim && nodes.some((node) => node.depth > 9) ? String(depth) : say`depth ${depth}`; // ten words side by side would touch
 }
 
@@ -241,7 +241,7 @@ function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, 
 
 const rowsOf = ({ recorded }) => treeRows(recorded.parents);
 
-function drawingOrder({ state, recorded }) {
-  const rows = rowsOf({ state, recorded });
+function drawingOrder({ recorded }) {
+  const rows = rowsOf({ recorded });
   return recorded.parents.map((_, i) => i).sort((a, b) => rows[a] - rows[b] || lineage(recorded.parents, a).length - lineage(recorded.parents, b).length);
 }

@@ -23,8 +23,6 @@ function addTables(tables, news) {
   return tables;
 }
 
-const isMissing = (value) => value === null || value === undefined;
-
 function depthsOf(parents) {
   const depths = [];
   for (const parent of parents) depths.push(parent < 0 ? 0 : depths[parent] + 1);
@@ -45,7 +43,7 @@ function unpackedStep(step, index, tables) {
   return {
     index, cache_length: step.length, nodes, path: step.path, emitted: step.path.slice(0, step.emitted).map((id) => nodes[id].token_id),
     bonus: step.bonus === null ? null : token(step.bonus), ms: { propose, verify, accept, commit, total }, after: unpackedAfter(step.after, tables.tokens),
-    ...(isMissing(step.drafter_rows) ? {} : { drafter_rows: step.drafter_rows }),
+    ...(isKnown(step.drafter_rows) ? { drafter_rows: step.drafter_rows } : {}),
   };
 }
 

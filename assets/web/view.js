@@ -200,7 +200,7 @@ function makeBanner(undo, again) {
     html("b", {}, say`What if`), words, html("div", {}, rerun, back));
   function draw(scene) {
     card.hidden = !scene.hypothetical;
-    rerun.hidden = scene.state.settings && scene.state.settings.mode === "chat"; // a reply is not made again
+    rerun.hidden = scene.state.settings?.mode === "chat"; // a reply is not made again
     if (scene.hypothetical) words.textContent = describeWhatIf(scene) + " "
       + say`Only this step is judged anew; the text and the later steps stay as recorded, though a real run might have gone another way.`;
   }
@@ -214,12 +214,12 @@ function drawBadges(box, { state, trace }) {
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
   // Before the words on the model: where there is little room, the last ones are cut.
-  if (output && output.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
+  if (output?.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
   const loaded = model.base || model.name; // not the drafters that are loaded beside the one that ran
   if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);
-  if (((trace.config.drafter || {}).settings || {}).tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
+  if (trace.config.drafter?.settings?.tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
   if (dynamicNodes(trace)) words.push(["", config.method === "medusa" ? say`dynamic tree of ${dynamicNodes(trace)} nodes` : say`dynamic tree of ${dynamicNodes(trace)} nodes, and copies`]);
   if (config.acceptance) words.push(["", ruleName(config)]);
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
@@ -232,7 +232,7 @@ function drawBadges(box, { state, trace }) {
 const ENDINGS = { eos: phrase("the model ended the text"), length: phrase("token limit reached"), stop: phrase("stop string reached"), context: phrase("the context is full") };
 
 function ruleName({ acceptance, temperature, epsilon, delta }) {
-  const heat = temperature === null || temperature === undefined ? "" : `, T = ${temperature}`;
+  const heat = isKnown(temperature) ? `, T = ${temperature}` : "";
   if (acceptance === "typical" && temperature <= 0) return say`typical acceptance at T = 0: greedy`;
   if (acceptance === "typical") return say`typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
   if (acceptance === "match") return temperature === 0 ? say`greedy, the model’s own choice` : say`exact sampling` + heat;
@@ -246,12 +246,8 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 // "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away; "goto" {step}. They may be dispatched on the view, inside it, or on the
 // component's element around it (caught on their way down).
 function listenToEvents(host, store, transportNow) {
-  const life = new AbortController();
   const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
-  const on = (name, act) => document.addEventListener(name, (event) => {
-    if (!host.isConnected) return life.abort();
-    if (meant(event)) act(event.detail);
-  }, { capture: true, signal: life.signal });
+  const on = (name, act) => listenWhile(host, name, (event) => meant(event) && act(event.detail), { capture: true });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));

@@ -11,9 +11,9 @@ const SLOWED = 1.5; // times a step timed alone: from here on the page says that
 
 function worthOf({ steps, output }, beside) {
   if (!output || !steps.length) return null;
-  const times = steps.map((step) => (step.ms || {}).total).filter(isKnown).sort((a, b) => a - b);
+  const times = steps.map((step) => step.ms?.total).filter(isKnown).sort((a, b) => a - b);
   const stepMs = times.length ? times[Math.floor((times.length - 1) / 2)] : null;
-  const [plainMs, treeMs] = (beside && beside.timed_ms) || [null, null];
+  const [plainMs, treeMs] = beside?.timed_ms || [null, null];
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
   // A reader who divides what is shown is to come to the same speedup.
@@ -73,7 +73,7 @@ function makeWorth() {
     const shown = [["worth-mean", decimal(worth.mean), say`tokens / step`]];
     if (worth.overhead && drafted) shown.push(["worth-overhead", "÷ " + overhead, say`overhead`], ["worth-speedup", "≈ " + speedup, say`speedup, estimated`]);
     figures.replaceChildren(...countsOf(shown));
-    const small = state.beside && state.beside.small ? " " + LANGUAGE.tell(state.beside.small) : "";
+    const small = state.beside?.small ? " " + LANGUAGE.tell(state.beside.small) : "";
     words.textContent = drafted ? worthWords(worth, state.beside) + small : say`This is plain decoding: one token a step, which is what speedup and overhead refer to.`;
     same.hidden = !drafted;
     same.replaceChildren(html("b", {}, say`The text of plain decoding?`), " ", samenessWords(config, trace.model.dtype, Boolean(trace.model.exact)));

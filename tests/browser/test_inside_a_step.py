@@ -295,7 +295,7 @@ def test_a_trace_without_the_new_fields_is_shown_with_letters_for_the_sizes(show
     press(page, ".")
     assert "hidden state [1, d]" in words(page, "shapes")
     press(page, "ArrowDown", "ArrowDown")
-    assert page.locator("[data-role=bars]").count() == 1
+    assert page.locator("[data-role=alternatives]").count() == 0
     settle(page, {"acceptance": "typical", "temperature": 1.2, "epsilon": 0.09, "delta": 0.3})
     assert page.locator(".mdv.is-hypothetical").count() == 0
     press(page, "Escape", "Escape")

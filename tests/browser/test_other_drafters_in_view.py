@@ -57,7 +57,7 @@ def test_accepted_guesses_have_one_colour_everywhere(show, method, theme):
                   of(".mdv-legend .from-head", "borderBottomColor"),
                   of(".mdv-node.is-accepted .chip", "stroke"),
                   of(".mdv-swatch.is-accepted", "borderTopColor"),
-                  of(".mdv-edge.is-accepted", "stroke"), of(".mdv-fill.is-accepted", "backgroundColor")];
+                  of(".mdv-edge.is-accepted", "stroke"), of(".mdv-badge.is-accepted", "borderTopColor")];
         }"""
     )
     assert set(colours) == {rgb(drafter_palette(method, bool(theme)).accepted)}

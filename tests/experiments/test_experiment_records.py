@@ -170,14 +170,14 @@ def test_charts_draw_with_types_the_old_plotly_js_knows(records, name, dark):
 
 def test_bars_and_points_carry_the_record_s_numbers(records):
     table = read_record(records / "measured" / "tiny" / "table3.json")
-    here, paper = figures.charts(table)[0][1].data
+    here, paper = figures.charts(table, dark=False)[0][1].data
     assert list(here.x) == [row.speedup.median for row in table.rows[1:]]
     assert list(paper.x) == [1.5, 1.9, 2.2, 2.8]
     trees = read_record(records / "measured" / "tiny" / "figure4.json")
-    optimised = figures.charts(trees)[0][1].data[0]
+    optimised = figures.charts(trees, dark=False)[0][1].data[0]
     assert list(optimised.y) == [r.tokens_per_step.mean for r in trees.rows if r.series == "optimised"]
     unknown = trees.model_copy(update={"name": "figure99"})
-    assert figures.charts(unknown) == []
+    assert figures.charts(unknown, dark=False) == []
 
 
 def test_the_page_says_how_a_result_was_made(records):

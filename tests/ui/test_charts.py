@@ -36,7 +36,7 @@ def test_every_chart_draws_with_chart_types_the_old_plotly_js_knows(trace, plain
 
 
 def test_accepted_lengths_add_up_to_the_tokens(trace):
-    root, drafts, mean = charts.all_charts(trace)[0].data
+    root, drafts, mean = charts.all_charts(trace, dark=False)[0].data
     assert sum(root.y) + sum(drafts.y) == trace["output"]["new_tokens"]
     assert mean.y[0] == pytest.approx(trace["output"]["tokens_per_step"])
 
@@ -78,7 +78,7 @@ def test_rank_counts_against_a_slow_count(trace):
 
 
 def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
-    for figure in charts.all_charts(plain)[2:]:
+    for figure in charts.all_charts(plain, dark=False)[2:]:
         assert not figure.data
         assert "plain decoding" in figure.layout.annotations[0].text
 
@@ -89,26 +89,26 @@ def test_figures_need_neither_torch_nor_gradio():
 
 
 def test_rows_are_called_heads_only_where_the_drafter_has_some(trace):
-    by_head, by_rank = charts.all_charts(trace)[2:]
+    by_head, by_rank = charts.all_charts(trace, dark=False)[2:]
     assert list(by_head.data[0].x) == list(by_rank.data[0].y) == ["head 1", "head 2", "head 3"]
     for step in trace["steps"]:
         for node in step["nodes"]:
             node["origin"]["head"] = None
-    by_depth, by_rank = charts.all_charts(trace)[2:]
+    by_depth, by_rank = charts.all_charts(trace, dark=False)[2:]
     assert list(by_depth.data[0].x) == list(by_rank.data[0].y) == ["depth 1", "depth 2", "depth 3"]
 
 
 def test_charts_of_thousands_of_steps_are_drawn_by_bins(trace):
     steps = [{**step, "index": i} for i, step in enumerate(trace["steps"] * (9000 // len(trace["steps"])))]
     long = {**trace, "steps": steps}
-    root, drafts, mean = charts.all_charts(long)[0].data
+    root, drafts, mean = charts.all_charts(long, dark=False)[0].data
     together = -(-len(steps) // 400)
     assert len(root.y) == len(drafts.y) == -(-len(steps) // together) <= 400
-    assert mean.y[0] == pytest.approx(charts.all_charts(trace)[0].data[2].y[0])
+    assert mean.y[0] == pytest.approx(charts.all_charts(trace, dark=False)[0].data[2].y[0])
     kept = [len(step["emitted"]) - 1 for step in steps[:together]]
     assert drafts.y[0] == pytest.approx(sum(kept) / together)
     assert drafts.x[0] == pytest.approx((1 + together) / 2)
-    figures = charts.all_charts(long)
+    figures = charts.all_charts(long, dark=False)
     for figure in figures[:2]:
         assert f"each bar is the mean of {together} steps" in figure.layout.xaxis.title.text
     assert sum(len(figure.to_json()) for figure in figures) < 200_000
@@ -140,7 +140,7 @@ BY_HAND = run(
 
 
 def test_shares_are_those_counted_by_hand_of_all_steps():
-    bars, cells = charts.all_charts(BY_HAND)[2:]
+    bars, cells = charts.all_charts(BY_HAND, dark=False)[2:]
     assert list(bars.data[0].y) == [2 / 4, 2 / 4]  # both depths in steps 2 and 3 of the four
     assert [list(row) for row in cells.data[0].z] == [[1 / 4, 1 / 4], [1 / 4, 1 / 4]]
     assert "share of all 4 steps" in bars.layout.yaxis.title.text
@@ -151,7 +151,7 @@ def test_shares_are_those_counted_by_hand_of_all_steps():
 
 @pytest.mark.parametrize("trace", [BY_HAND, make_trace(heads=3, ranks=2), make_trace(heads=4, ranks=14)])
 def test_a_row_of_ranks_adds_up_to_the_bar_beside_it(trace):
-    bars, cells = (figure.data[0] for figure in charts.all_charts(trace)[2:])
+    bars, cells = (figure.data[0] for figure in charts.all_charts(trace, dark=False)[2:])
     assert list(bars.x) == list(cells.y)
     for bar, row in zip(bars.y, cells.z, strict=True):
         assert sum(share for share in row if share is not None) == pytest.approx(bar)

@@ -76,7 +76,7 @@ def test_what_is_missing_gets_a_sentence():
 
 
 def test_the_drawing_says_which_heads_share():
-    *_, queries, keys = sharing_drawing(8, 2).data
+    *_, queries, keys = sharing_drawing(8, 2, dark=False).data
     assert [each[1] for each in queries.customdata] == [1, 1, 1, 1, 2, 2, 2, 2]
     assert (len(queries.x), len(keys.x)) == (8, 2)
 
@@ -119,7 +119,7 @@ def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypat
     speeds = {row[1:3]: row[5] for row in rows if row[0] == "up"}
     assert speeds[16, 1] == speeds[1, 16]  # as many rows, timed once
     assert "of the roof" in found[-1].status
-    assert len(products_chart(found[-2].products).data) == 1 + 6
+    assert len(products_chart(found[-2].products, dark=False).data) == 1 + 6
     stopped = list(live.measure(session, live.PRODUCTS, 0, Selection(), StopFlag(stopped=True)))
     assert stopped[-1].status.startswith("Stopped")
 

@@ -186,7 +186,7 @@ def test_every_method_that_was_measured_has_its_name_in_the_picture():
     shown = shown_methods(stored_figures(ASSETS), ASSETS)
     for copies in (False, True):
         speeds = shown.chosen(copies).speeds
-        written = {note.text for note in tokens_against_time(speeds).layout.annotations}
+        written = {note.text for note in tokens_against_time(speeds, dark=False).layout.annotations}
         assert {speed.title for speed in speeds} <= written
 
 
@@ -207,4 +207,4 @@ def test_without_a_record_the_stage_says_what_to_do(tmp_path):
     shown = shown_methods(stored_figures(tmp_path), tmp_path)
     assert shown.words.startswith("Nothing measured yet")
     assert not shown.speeds
-    assert tokens_against_time(shown.speeds).data == ()
+    assert tokens_against_time(shown.speeds, dark=False).data == ()

@@ -77,11 +77,11 @@ def test_charts_of_a_failed_run_are_empty_and_say_so():
 
 def test_charts_count_the_steps_from_one():
     trace = make_trace()
-    for figure in all_charts(trace)[:2]:
+    for figure in all_charts(trace, dark=False)[:2]:
         bars = [part for part in figure.data if part.type == "bar"]
         assert all(list(bar.x) == list(range(1, len(trace["steps"]) + 1)) for bar in bars)
 
 
 def test_charts_of_the_shipped_recordings_begin_with_step_one():
     for recording in recordings():
-        assert all_charts(recording.trace)[0].data[0].x[0] == 1
+        assert all_charts(recording.trace, dark=False)[0].data[0].x[0] == 1

@@ -41,8 +41,8 @@ PLAIN = figures(4.0, 3.7)
     [
         (
             PLAIN,
-            "On this machine a plain step takes 4.00 ms, its forward 3.70; reading weights and cache once, "
-            "10.0 MB at 10.0 GB/s, takes 1.00 ms, so 68% of the step is overhead in the forward: many small "
+            "On this machine a plain step takes 4.00 ms; reading weights and cache once, "
+            "10.0 MB at 10.0 GB/s, takes 1.00 ms, so 68% of the step is overhead in its forward: many small "
             "operations, each of which has to be started.",
         ),
         (

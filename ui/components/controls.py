@@ -14,7 +14,7 @@ from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters import PLUS, method, method_names
 from medusa_core.drafters._options import option_defaults, option_kinds, usual_settings
 from medusa_core.drafters.medusa import AUTO
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE, QUIET
 from ui.records.settings import (
     BUDGETED,
     COPIES_HELP,
@@ -119,11 +119,10 @@ def build_controls(
             bool(start.get("copies")), label=COPIES_LABEL, info=COPIES_HELP, elem_classes=mark("copies")
         )
         named["tree"] = tree = gr.Dropdown(
-            tree_choices(), value=start.get("tree", AUTO), label="Tree",
-            info="which guesses are combined", elem_classes=mark("tree"),
-            filterable=False,
+            tree_choices(), value=start.get("tree", AUTO), label="Tree", info="which guesses are combined",
+            elem_classes=mark("tree"), filterable=False,
         )  # fmt: skip
-        named["budget"] = budget = budget_slider(mark("budget"), "nodes of the tree, the root included")
+        named["budget"] = budget = budget_slider("budget", tree, "nodes of the tree, the root included")
         named["seed"] = gr.Number(
             begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
@@ -145,7 +144,7 @@ def build_controls(
     gr.on(
         [method_menu.change, copies.change],
         lambda name, copied: [_option_update(option, whole_method(name, copied)) for option in options],
-        [method_menu, copies], list(options.values()), queue=False, **QUIET,
+        [method_menu, copies], list(options.values()), **AT_ONCE,
     )  # fmt: skip
     # In the browser, so that a run started at once has them, and only when a person chooses: a recording or
     # a link brings its own values.
@@ -155,14 +154,7 @@ def build_controls(
     taken = USUAL.replace("OPTIONS", json.dumps(list(options))).replace("JOINED", json.dumps(PLUS + COPYING))
     chosen = [method_menu.input, copies.input]
     gr.on(chosen, None, [method_menu, copies, usual], list(options.values()), js=taken, **QUIET)
-    tree.input(
-        lambda name: gr.Slider(visible=name in BUDGETED), tree, budget,
-        queue=False, **QUIET,
-    )  # fmt: skip
-    selection.change(
-        _offer, selection, [tree, budget, heads],
-        queue=False, **QUIET,
-    )  # fmt: skip
+    selection.change(_offer, selection, [tree, budget, heads], **AT_ONCE)
     return Controls(named | options, selection, usual)
 
 
@@ -207,11 +199,14 @@ def mark(name: str) -> str:
     return f"setting-{name}"
 
 
-def budget_slider(classes: str, info: str | None = None) -> gr.Slider:
-    """The size of a tree by budget, shown while one is chosen."""
-    return gr.Slider(
-        2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False, elem_classes=classes
-    )
+def budget_slider(name: str, tree: gr.Dropdown, info: str | None = None) -> gr.Slider:
+    """The size of a tree by budget, shown while one is chosen in the menu ``tree``."""
+    size = gr.Slider(
+        2, MOST_NODES, value=16, step=1, label="Node budget", info=info, visible=False,
+        elem_classes=mark(name),
+    )  # fmt: skip
+    tree.input(lambda chosen: gr.Slider(visible=chosen in BUDGETED), tree, size, **AT_ONCE)
+    return size
 
 
 def _switch(name: str, begin: Mapping[str, Any], info: str) -> gr.Checkbox:

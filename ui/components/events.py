@@ -11,11 +11,12 @@ from gradio.context import Context
 
 # Options of an event without a spinner and without a name in the page's API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # the same for one that does not wait its turn
 # JavaScript: whether the browser shows the dark theme, alone or as a drawing event's last input.
 DARK_THEME = "() => document.body.classList.contains('dark')"
 THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
 # Options of an event that draws what changed, from formulas or records, in the browser's theme.
-DRAWS: dict[str, Any] = {"js": THEME, "queue": False, "trigger_mode": "always_last", **QUIET}
+DRAWS: dict[str, Any] = {"js": THEME, "trigger_mode": "always_last", **AT_ONCE}
 # Makes the browser save a file of this name, unless its text is empty.
 SAVE = """(name, text) => {
   if (!text) return;

@@ -45,9 +45,11 @@ def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:
         + "</tr>"
         for row in rows
     )
-    words = spans([caption] if isinstance(caption, str) else caption)
+    words = (
+        f"<p class='quiet'>{spans([caption] if isinstance(caption, str) else caption)}</p>" if caption else ""
+    )
     return (
-        f"<p class='quiet'>{words}</p><div class='scroll' tabindex='0'><table>"
+        f"{words}<div class='scroll' tabindex='0'><table>"
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 

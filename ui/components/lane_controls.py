@@ -10,9 +10,9 @@ import gradio as gr
 from medusa_core.acceptance import rule_names
 from medusa_core.errors import MedusaError
 from ui.components.controls import LABELS, budget_slider, mark
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE
 from ui.records.lanes import PLAIN_METHOD, SecondLane
-from ui.records.settings import BUDGETED, COPIES_LABEL, Selection, menu_entries, tree_choices
+from ui.records.settings import COPIES_LABEL, Selection, menu_entries, tree_choices
 
 SAME = "as the first lane"  # label and value of a menu's first entry
 PREFIX = "second-"  # prefix of the settings' names, for the view
@@ -27,16 +27,15 @@ def build_lane_controls(selection: gr.State) -> dict[str, Any]:
             "copies": _menu("copies", COPIES_LABEL, [("yes", True), ("no", False)]),
             "acceptance": _menu("acceptance", LABELS["acceptance"], [(name, name) for name in rule_names()]),
             "tree": (tree := _menu("tree", "Tree", tree_choices())),
-            "budget": (budget := budget_slider(mark(f"{PREFIX}budget"))),
+            "budget": budget_slider(f"{PREFIX}budget", tree),
             "heads": (heads := _menu("heads", "Heads", Selection().head_entries())),
             **{name: _number(name) for name in NUMBERS},
         }
-    tree.input(lambda name: gr.Slider(visible=name in BUDGETED), tree, budget, queue=False, **QUIET)
 
     def offer(new: Selection) -> tuple[gr.Dropdown, gr.Dropdown]:
         return _entries(tree_choices(new.tree_entries())), _entries(new.head_entries())
 
-    selection.change(offer, selection, [tree, heads], queue=False, **QUIET)
+    selection.change(offer, selection, [tree, heads], **AT_ONCE)
     return named
 
 

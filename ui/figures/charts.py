@@ -74,7 +74,7 @@ class RunCounts:
         return -(-self.steps // MOST_BARS) or 1
 
 
-def all_charts(trace: dict[str, Any], dark: bool = False) -> tuple[go.Figure, ...]:
+def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
     """The four charts in the order the page shows them."""
     counts = RunCounts(trace)
     if not counts.steps:
@@ -97,12 +97,12 @@ def accepted_lengths(counts: RunCounts, dark: bool) -> go.Figure:
     hatch = {"shape": "/", "solidity": 0.12, "bgcolor": colours.accepted, "fgcolor": colours.paper}
     figure = _figure(dark, barmode="stack")
     figure.add_bar(
-        x=index, y=[1] * len(index), name="root", marker={"color": colours.root, "line": {"width": 0}},
+        x=index, y=[1] * len(index), name="root", marker_color=colours.root,
         hovertemplate="step %{x}: the root, always kept<extra></extra>",
     )  # fmt: skip
     figure.add_bar(
         x=index, y=drafts, name="accepted drafts",
-        marker={"color": colours.accepted, "line": {"width": 0}, "pattern": hatch if together == 1 else None},
+        marker={"color": colours.accepted, "pattern": hatch if together == 1 else None},
         hovertemplate="step %{x}: accepted drafts: %{y}<extra></extra>",
     )  # fmt: skip
     ends = [min(index) - 0.5 * together, max(index) + 0.5 * together]
@@ -125,7 +125,7 @@ def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
         figure.add_bar(
             x=means(counts.numbers, counts.together), y=means(column, counts.together),
             name=f"{phase} {fmean(column):.1f} ms, {sum(column) / whole:.0%}",
-            marker={"color": colour, "line": {"width": 0}},
+            marker_color=colour,
             hovertemplate=f"step %{{x}}, {phase}: %{{y:.2f}} ms<br>{PHASE_HELP[phase]}<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title_text=_step_title(counts.together))
@@ -141,7 +141,7 @@ def acceptance_by_depth(counts: RunCounts, dark: bool) -> go.Figure:
     figure.add_bar(
         x=[counts.names[depth] for depth in depths], y=shares, text=[f"{share:.0%}" for share in shares],
         textposition="outside", cliponaxis=False, showlegend=False,
-        marker={"color": drafter_palette(counts.drafter, dark).accepted, "line": {"width": 0}},
+        marker_color=drafter_palette(counts.drafter, dark).accepted,
         customdata=[[counts.reached[depth], whole, counts.offered[depth]] for depth in depths],
         hovertemplate="%{x}: accepted in %{customdata[0]} of %{customdata[1]} steps"
         "<br>%{customdata[2]} steps had a guess there<extra></extra>",
@@ -174,7 +174,7 @@ def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     return figure
 
 
-def empty_figure(dark: bool = False, sentence: str = "no finished run to draw") -> go.Figure:
+def empty_figure(dark: bool, sentence: str = "no finished run to draw") -> go.Figure:
     """An empty frame that says why it is empty."""
     figure = _figure(dark)
     figure.update_xaxes(visible=False)

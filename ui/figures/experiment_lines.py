@@ -10,6 +10,7 @@ from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN
 from medusa_core.trace.replay.colours import palette
+from ui.figures.error_bars import errors
 from ui.figures.method_speeds import series_title
 from ui.figures.palette import new_figure
 
@@ -82,16 +83,14 @@ def changes_of_loss(record: ExperimentRecord, dark: bool) -> tuple[str, go.Figur
     colours = palette(dark)
     rows = [(row.label, row.quality, row.quality_change) for row in record.rows]
     changed = [(label, quality, change) for label, quality, change in rows if quality and change]
-    loss = _figure(dark)
-    loss.update_layout(showlegend=False)
+    loss = _figure(dark, showlegend=False)
     before = next((row.quality.mean for row in record.rows if row.quality), 0.0)
     loss.add_scatter(
         x=[change.mean for _, _, change in changed], y=[label for label, _, _ in changed],
         mode="markers+text",
         text=[f"{change.mean:+.3f}" for _, _, change in changed], textposition="top center",
         marker={"symbol": "diamond", "size": 11, "color": colours.accepted},
-        error_x={"type": "data", "array": [change.standard_error or 0 for _, _, change in changed],
-                 "color": colours.accepted, "thickness": 1},
+        error_x=errors([change.standard_error for _, _, change in changed], colours.accepted),
         customdata=[quality.mean for _, quality, _ in changed], cliponaxis=False,
         hovertemplate="%{y}: loss %{customdata:.3f}<extra></extra>",
     )  # fmt: skip

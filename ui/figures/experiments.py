@@ -13,9 +13,10 @@ from typing import Any
 import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS
-from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.record import ExperimentRecord, Row, Spread
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.trace.replay.colours import Palette, palette
+from ui.figures.error_bars import errors, ranges
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import NARROW, MethodSpeed, series_title, tokens_against_time
 from ui.figures.palette import new_figure
@@ -41,7 +42,7 @@ Chart = tuple[str, go.Figure]  # heading, which the page shows above, and figure
 Draw = Callable[[ExperimentRecord, bool], list[Chart]]
 
 
-def charts(record: ExperimentRecord, dark: bool = False) -> list[Chart]:
+def charts(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """The charts of a record, at most two."""
     draw = CHARTS.get(record.name)
     return draw(record, dark) if draw else []
@@ -81,7 +82,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
         common = {"x": [row.x for row in rows], "name": series, "mode": mode, **_style(colours, style)}
         accepted.add_scatter(
             y=[row.tokens_per_step.mean for row in rows],
-            error_y=_errors([row.tokens_per_step.standard_error for row in rows], getattr(colours, style[0])),
+            error_y=errors([row.tokens_per_step.standard_error for row in rows], getattr(colours, style[0])),
             customdata=[row.label for row in rows],
             hovertemplate="%{customdata}: %{y:.2f} tokens per step<extra></extra>",
             **common,
@@ -128,7 +129,7 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
             figure.add_scatter(
                 x=[row.x for row in rows], y=[value.mean for value in values], name=series,
                 mode="lines+markers", **_style(colours, style),
-                error_y=_errors([value.standard_error for value in values], getattr(colours, style[0])),
+                error_y=errors([value.standard_error for value in values], getattr(colours, style[0])),
                 hovertemplate=f"ε = %{{x}}, {series}: %{{y:.2f}} {words}<extra></extra>",
             )  # fmt: skip
     for row in record.rows:
@@ -155,9 +156,9 @@ def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)
     values = [row.tokens_per_step for row in rows]
-    errors = _errors([value.standard_error for value in values], colours.text)
+    spreads = errors([value.standard_error for value in values], colours.text)
     means = [value.mean for value in values]
-    tokens.add_bar(**_our_bars([row.label for row in rows], means, errors, "", colours))
+    tokens.add_bar(**_our_bars([row.label for row in rows], means, spreads, "", colours))
     _lying(tokens, "tokens per step", max(means), colours)
     return [_beside_the_paper(record, dark), ("Tokens per step here", tokens)]
 
@@ -179,7 +180,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     by_kind.update_xaxes(type="category", showgrid=False)
     by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont_size=13)
     speeds = [
-        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms)
+        MethodSpeed.of(row)
         for row in rows
         if row.label == (ALL if ALL in kinds else kinds[0]) and PLUS not in row.series
     ]
@@ -237,7 +238,7 @@ def _our_bars(
     return {
         **_bars(OURS, labels, values, unit), "textposition": "inside", "insidetextanchor": "start",
         "insidetextfont": {"color": colours.paper}, "error_x": errors,
-        "marker": {"color": colours.accepted, "line": {"width": 0}},
+        "marker": {"color": colours.accepted},
         "hovertemplate": "%{y}: %{x:.2f}<extra></extra>",
     }  # fmt: skip
 
@@ -247,7 +248,7 @@ def _their_bars(labels: list[str], values: list[float], colours: Palette) -> dic
     pattern = {"shape": "/", "solidity": 0.25, "bgcolor": colours.prefix, "fgcolor": colours.paper}
     return {
         **_bars(PAPER, labels, values, "×"), "textposition": "outside", "cliponaxis": False,
-        "marker": {"color": colours.prefix, "line": {"width": 0}, "pattern": pattern},
+        "marker": {"color": colours.prefix, "pattern": pattern},
         "hovertemplate": "%{y}: %{x:.2f}× in the paper<extra></extra>",
     }  # fmt: skip
 
@@ -265,21 +266,8 @@ def _style(colours: Palette, style: tuple[str, str, str]) -> dict[str, Any]:
     return {"line": line, "marker": {"symbol": symbol, "size": 8, "color": colour}}
 
 
-def _errors(values: Sequence[float | None], colour: str) -> dict[str, Any]:
-    """Error bars of one standard error, where there is one."""
-    return {"type": "data", "array": [value or 0 for value in values], "color": colour, "thickness": 1}
-
-
-def _ranges(spreads: Sequence[Any], colour: str) -> dict[str, Any]:
-    """Error bars from the lowest to the highest round."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [spread.high - spread.median for spread in spreads],
-        "arrayminus": [spread.median - spread.low for spread in spreads],
-        "color": colour,
-        "thickness": 1,
-    }
+def _ranges(spreads: Sequence[Spread], colour: str) -> dict[str, Any]:
+    return ranges([(one.low, one.median, one.high) for one in spreads], colour)
 
 
 def _lying(figure: go.Figure, words: str, highest: float, colours: Palette) -> None:

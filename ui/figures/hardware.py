@@ -14,7 +14,7 @@ from medusa_core.trace.replay.colours import palette
 from ui.figures.charts import empty_figure
 from ui.figures.palette import new_figure
 
-HEIGHT = 360
+HEIGHT, MEASURED_HEIGHT = 360, 340
 _figure = partial(new_figure, height=HEIGHT)
 PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "prefill": ("square", "root", "reading a prompt (prefill)"),
@@ -22,25 +22,21 @@ PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "parallel decode": ("diamond", "accepted", "step over a tree (parallel decode)"),
 }
 INTENSITIES = (0.25, 8192.0)
-_measured_figure = partial(new_figure, height=340)
+_measured_figure = partial(new_figure, height=MEASURED_HEIGHT)
 NOT_MEASURED = "not measured yet"
 
 
 def roofline_chart(
     device: Device,
     steps: Mapping[str, Sequence[Product]],
-    published: Sequence[tuple[str, float, float]] = (),
-    dark: bool = False,
+    published: Sequence[tuple[str, float, float]],
+    dark: bool,
 ) -> go.Figure:
     """FLOP a second against FLOP a byte: the roof of a device, and where each product of each step lies."""
     colours = palette(dark)
-    figure = _figure(dark)
     low, high = INTENSITIES
     x = [low, device.ridge, high] if low < device.ridge < high else [low, high]
-    figure.add_scatter(
-        x=x, y=[device.attainable(each) / TERA for each in x], mode="lines", name="roof",
-        line={"color": colours.text, "width": 2.5}, hoverinfo="skip",
-    )  # fmt: skip
+    figure = _roof(x, list(map(device.attainable, x)), dark, HEIGHT)
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
@@ -68,12 +64,21 @@ def roofline_chart(
                     "line": {"color": colours.text, "width": 1}},
             hovertemplate="%{customdata}: %{y:.1f} TFLOP/s at %{x:.1f} FLOP a byte<extra></extra>",
         )  # fmt: skip
-    figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
-    figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
     return figure
 
 
-def sharing_drawing(heads: int, kv_heads: int, dark: bool = False) -> go.Figure:
+def _roof(x: Sequence[float], speeds: Sequence[float], dark: bool, height: int) -> go.Figure:
+    """FLOP a second against FLOP a byte, with the most that a device allows at each ``x``."""
+    figure = new_figure(dark, height=height)
+    figure.add_scatter(
+        x=x, y=[speed / TERA for speed in speeds], mode="lines", name="roof",
+        line={"color": palette(dark).text, "width": 2.5}, hoverinfo="skip",
+    )  # fmt: skip
+    figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
+    return figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
+
+
+def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
     """Query heads above, key-value heads below, a line from each query head to the one it reads."""
     colours = palette(dark)
     shades = (colours.accepted, colours.rejected, colours.root, colours.selected, colours.phases[2])
@@ -92,8 +97,7 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool = False) -> go.Figure:
         names = "query head" if level else "key-value head"
         figure.add_scatter(
             x=place, y=[level] * len(place), mode="markers",
-            marker={"symbol": symbol, "size": size, "color": [shades[each % 5] for each in owner],
-                    "line": {"width": 0}},
+            marker={"symbol": symbol, "size": size, "color": [shades[each % 5] for each in owner]},
             customdata=[[number + 1, each + 1] for number, each in enumerate(owner)],
             hovertemplate=f"{names} %{{customdata[0]}}"
             + (", reads key-value head %{customdata[1]}" if level else "") + "<extra></extra>",
@@ -106,9 +110,7 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool = False) -> go.Figure:
     return figure
 
 
-def fits_chart(
-    devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool = False
-) -> go.Figure:
+def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool) -> go.Figure:
     """Gigabytes of weights and cache, and the memory of each device as a mark."""
     colours = palette(dark)
     figure = _figure(dark, barmode="stack")
@@ -118,7 +120,7 @@ def fits_chart(
     ):  # fmt: skip
         figure.add_bar(
             y=names, x=[value / 1e9] * len(names), orientation="h", name=words,
-            marker={"color": colour, "line": {"width": 0}},
+            marker_color=colour,
             hovertemplate=f"{words}: %{{x:.3g}} GB<extra></extra>",
         )  # fmt: skip
     figure.add_scatter(
@@ -131,9 +133,7 @@ def fits_chart(
     return figure
 
 
-def ratio_chart(
-    x: Sequence[int], curves: Mapping[str, Sequence[float]], title: str, dark: bool = False
-) -> go.Figure:
+def ratio_chart(x: Sequence[int], curves: Mapping[str, Sequence[float]], title: str, dark: bool) -> go.Figure:
     """Memory over arithmetic of attention for MHA, GQA and MQA; the dotted line is 1."""
     colours = palette(dark)
     figure = _figure(dark)
@@ -191,19 +191,16 @@ class Products:
     rows: tuple[tuple[str, int, int, int, float, float], ...] = ()
 
 
-def products_chart(products: Products, dark: bool = False) -> go.Figure:
+def products_chart(products: Products, dark: bool) -> go.Figure:
     """Measured speed against operational intensity, linear layers and attention, by tokens of a step."""
     if not products.rows:
         return empty_figure(dark, NOT_MEASURED)
     colours = palette(dark)
-    figure = _measured_figure(dark)
-    intensities = [row[4] for row in products.rows]
     ridge = products.peak / products.bandwidth
-    x = sorted({min(*intensities, ridge), ridge, max(*intensities, ridge)})
-    figure.add_scatter(
-        x=x, y=[min(products.peak, products.bandwidth * each) / TERA for each in x], mode="lines",
-        name="roof", line={"color": colours.text, "width": 2.5}, hoverinfo="skip",
-    )  # fmt: skip
+    intensities = [ridge, *(row[4] for row in products.rows)]
+    x = sorted({min(intensities), ridge, max(intensities)})
+    roof = [min(products.peak, products.bandwidth * each) for each in x]
+    figure = _roof(x, roof, dark, MEASURED_HEIGHT)
     sizes = sorted({row[2] for row in products.rows})
     shades = dict(zip(sizes, (colours.proposed, colours.root, colours.accepted), strict=False))
     for name, symbol, words in (("up", "circle", "linear layer"), ("qk", "diamond-open", "attention")):
@@ -216,12 +213,10 @@ def products_chart(products: Products, dark: bool = False) -> go.Figure:
                 hovertemplate=f"{words}, batch %{{customdata[0]}}, {tokens} at once, "
                 "%{customdata[1]} positions: %{x:.2f} FLOP a byte, %{y:.3g} TFLOP/s<extra></extra>",
             )  # fmt: skip
-    figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
-    figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
     return figure
 
 
-def growth_chart(growth: Growth, dark: bool = False) -> go.Figure:
+def growth_chart(growth: Growth, dark: bool) -> go.Figure:
     """Time of the next token while a text grows."""
     if not growth.length:
         return empty_figure(dark, NOT_MEASURED)
@@ -241,7 +236,7 @@ def growth_chart(growth: Growth, dark: bool = False) -> go.Figure:
     return figure
 
 
-def passes_chart(passes: Passes, dark: bool = False) -> go.Figure:
+def passes_chart(passes: Passes, dark: bool) -> go.Figure:
     """Measured time of a pass as bars of two parts: what the roofline says, and what is beyond it."""
     if not passes.tokens:
         return empty_figure(dark, NOT_MEASURED)
@@ -255,7 +250,7 @@ def passes_chart(passes: Passes, dark: bool = False) -> go.Figure:
     ):
         figure.add_bar(
             x=names, y=list(values), name=name,
-            marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": shape}},
+            marker={"color": colour, "pattern": {"shape": shape}},
             customdata=list(zip(passes.measured, passes.predicted, strict=True)),
             hovertemplate="%{x} tokens: %{customdata[0]:.2f} ms measured, %{customdata[1]:.2f} predicted"
             "<extra></extra>",
@@ -265,7 +260,7 @@ def passes_chart(passes: Passes, dark: bool = False) -> go.Figure:
     return figure
 
 
-def kinds_chart(kinds: Kinds, dark: bool = False, *, bytes_held: bool = False) -> go.Figure:
+def kinds_chart(kinds: Kinds, dark: bool, *, bytes_held: bool = False) -> go.Figure:
     """Time of a token, or bytes of the cache, by length and kind of attention."""
     if not kinds.rows:
         return empty_figure(dark, NOT_MEASURED)
@@ -277,7 +272,7 @@ def kinds_chart(kinds: Kinds, dark: bool = False, *, bytes_held: bool = False) -
         rows = [row for row in kinds.rows if row[0] == kind]
         figure.add_bar(
             x=[str(row[1]) for row in rows], y=[row[2] / 1e6 if bytes_held else row[3] for row in rows],
-            name=kind, marker={"color": colour, "line": {"width": 0}, "pattern": {"shape": shape}},
+            name=kind, marker={"color": colour, "pattern": {"shape": shape}},
             hovertemplate=f"{kind}, %{{x}} tokens: %{{y:.2f}} {unit}<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title_text="tokens of the text", type="category")

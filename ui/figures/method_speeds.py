@@ -45,6 +45,10 @@ class MethodSpeed:
     step_ms: float
     nodes: int = 1  # of its largest tree, the root included
 
+    @classmethod
+    def of(cls, row: Row) -> MethodSpeed:
+        return cls(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
+
     @property
     def title(self) -> str:
         """Its name for people."""
@@ -75,7 +79,7 @@ def speed_cells(row: Row) -> dict[str, str]:
 
 
 def tokens_against_time(
-    methods: Sequence[MethodSpeed], dark: bool = False, *, computed: bool = False, width: int = WIDE
+    methods: Sequence[MethodSpeed], dark: bool, *, computed: bool = False, width: int = WIDE
 ) -> go.Figure:
     """The picture that explains why more accepted tokens need not be faster.
 

@@ -11,7 +11,7 @@ from medusa_core.trace.replay.colours import DARK, LIGHT, SANS, palette
 OF_ONE_THEME = ("text", "muted", "grid")  # colours that cannot be read in the other one
 
 
-def plotly_template(dark: bool = False) -> go.layout.Template:
+def plotly_template(dark: bool) -> go.layout.Template:
     """Transparent ground, quiet grid, the page's own font; the figure sits on whatever card holds it."""
     colours = palette(dark)
     axis = {
@@ -36,7 +36,7 @@ def plotly_template(dark: bool = False) -> go.layout.Template:
     return go.layout.Template(layout=layout)
 
 
-def new_figure(dark: bool = False, *, height: int, **layout: Any) -> go.Figure:
+def new_figure(dark: bool, *, height: int, **layout: Any) -> go.Figure:
     """A figure of so many pixels without a trace."""
     return go.Figure(layout={"template": plotly_template(dark), "height": height} | layout)
 

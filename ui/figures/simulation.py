@@ -30,7 +30,7 @@ class Line:
     y: Sequence[float]
 
 
-def lines_chart(lines: Sequence[Line], title: str, dark: bool = False, *, paper: bool = False) -> go.Figure:
+def lines_chart(lines: Sequence[Line], title: str, dark: bool, *, paper: bool = False) -> go.Figure:
     """Curves over candidates, with plain decoding at 1; ``paper`` marks the paper's best count."""
     colours = palette(dark)
     shades = [colours.accepted, colours.rejected, colours.root, colours.selected, colours.proposed]
@@ -69,7 +69,7 @@ def _straight(colour: str, dash: str, **place: object) -> dict[str, object]:
 
 
 def map_chart(
-    batches: Sequence[int], candidates: Sequence[int], speedups: Sequence[Sequence[float]], dark: bool = False
+    batches: Sequence[int], candidates: Sequence[int], speedups: Sequence[Sequence[float]], dark: bool
 ) -> go.Figure:
     """Speedup by batch (rows) and candidates (columns): above 1 Medusa pays, below it costs."""
     colours = palette(dark)

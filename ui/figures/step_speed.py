@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS, title_of
 from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
 from ui.figures.charts import PHASE_HELP, empty_figure
+from ui.figures.error_bars import ranges
 from ui.figures.method_speeds import PLAIN
 from ui.figures.palette import new_figure
 
@@ -60,7 +61,7 @@ def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...
     return (*named, max(0.0, step_ms - sum(named)))
 
 
-def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
+def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
     """A bar for each method, parted by phase, with its limit as a line across it."""
     if not steps:
         return empty_figure(dark, "nothing measured yet")
@@ -72,7 +73,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool = False) -> go.Figure:
         values = [step.phases[number] for step in steps]
         shares = [value / (step.ms) for value, step in zip(values, steps, strict=True)]
         figure.add_bar(
-            y=places, x=values, orientation="h", name=phase, marker={"color": colour, "line": {"width": 0}},
+            y=places, x=values, orientation="h", name=phase, marker_color=colour,
             customdata=list(zip(names, shares, strict=True)),
             hovertemplate=f"%{{customdata[0]}}, {phase}: %{{x:.3f}} ms, %{{customdata[1]:.0%}} of the step"
             f"<br>{PHASE_HELP[phase]}<extra></extra>",
@@ -105,7 +106,7 @@ def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) 
         )  # fmt: skip
 
 
-def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool = False) -> go.Figure:
+def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool) -> go.Figure:
     """Milliseconds of a step along what is swept, a curve a method; bars show the spread of the rounds."""
     if not points:
         return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)
@@ -128,7 +129,7 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
     plain = name == PLAIN
     colour = palette(dark).root if plain else drafter_palette(name.partition(PLUS)[0], dark).accepted
     values = [point.value for point in points]
-    spread = [(point.low, point.high) for point in points]
+    rounds = [(one.low or one.step_ms, one.step_ms, one.high or one.step_ms) for one in points]
     figure.add_scatter(
         x=values, y=[point.step_ms for point in points], mode="lines+markers", name=title_of(name),
         line={"color": colour, "width": 2},
@@ -136,11 +137,7 @@ def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> N
             "symbol": "square" if plain else "diamond" if PLUS in name else "circle", "size": 9,
             "color": colour,
         },
-        error_y={
-            "type": "data", "symmetric": False, "color": colour, "thickness": 1.5,
-            "array": [(point.high or point.step_ms) - point.step_ms for point in points],
-            "arrayminus": [point.step_ms - (point.low or point.step_ms) for point in points],
-        } if any(low is not None for low, _ in spread) else None,
+        error_y=ranges(rounds, colour, 1.5) if any(point.low for point in points) else None,
         customdata=[point.words for point in points],
         hovertemplate=f"{title_of(name)}, %{{x}}: %{{y:.3f}} ms%{{customdata}}<extra></extra>",
     )  # fmt: skip

@@ -67,7 +67,7 @@ def rounded(curves: Curves) -> Curves:
     return Curves(tuple(losses), tuple(scores), curves.stages)
 
 
-def loss_curves(curves: Curves, dark: bool = False) -> go.Figure:
+def loss_curves(curves: Curves, dark: bool) -> go.Figure:
     """Training loss of every head by step; that of the base, dotted, where the base is trained too."""
     if not curves.losses:
         return empty_figure(dark, NO_LOSS).update_layout(height=HEIGHT)
@@ -92,7 +92,7 @@ def loss_curves(curves: Curves, dark: bool = False) -> go.Figure:
     return figure
 
 
-def hit_curves(curves: Curves, guesses: int, dark: bool = False) -> go.Figure:
+def hit_curves(curves: Curves, guesses: int, dark: bool) -> go.Figure:
     """How often the right token is among each head's first ``guesses`` (1 or 5), on held-out text."""
     if not curves.scores:
         return empty_figure(dark, NO_SCORES).update_layout(height=HEIGHT)
@@ -113,7 +113,7 @@ def hit_curves(curves: Curves, guesses: int, dark: bool = False) -> go.Figure:
     return figure
 
 
-def all_curves(curves: Curves, dark: bool = False) -> tuple[go.Figure, ...]:
+def all_curves(curves: Curves, dark: bool) -> tuple[go.Figure, ...]:
     """Loss, first guess, first five guesses: in the order the page shows them."""
     return loss_curves(curves, dark), hit_curves(curves, 1, dark), hit_curves(curves, 5, dark)
 
@@ -145,10 +145,9 @@ def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
 def _mark_stages(figure: go.Figure, stages: Sequence[tuple[int, str]], dark: bool) -> None:
     colours = palette(dark)
     for step, name in stages:
-        figure.add_vline(x=step, line={"color": colours.muted, "width": 1, "dash": "dash"})
-        figure.add_annotation(
-            x=step, y=1, yref="paper", yanchor="bottom", text=name, showarrow=False,
-            font={"size": 11, "color": colours.muted},
+        figure.add_vline(
+            x=step, line={"color": colours.muted, "width": 1, "dash": "dash"}, annotation_position="top",
+            annotation_text=name, annotation_font={"size": 11, "color": colours.muted},
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
 from medusa_core.trees.budget import Budget, LatencyPoint
 from ui.figures.charts import empty_figure
+from ui.figures.error_bars import ranges
 from ui.figures.palette import new_figure
 
 HEIGHT = 340
@@ -32,7 +33,7 @@ class Growth:
     random: Sequence[Sequence[float]]  # one curve a seed
 
 
-def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) -> go.Figure:
+def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool) -> go.Figure:
     """Head by rank: how often that guess of that head was right."""
     width = max(map(len, accuracies))
     figure = _figure(dark)
@@ -56,9 +57,7 @@ def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool = False) 
     return figure
 
 
-def tokens_by_size(
-    growth: Growth, nodes: int, measured: Sequence[LatencyPoint] = (), dark: bool = False
-) -> go.Figure:
+def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint], dark: bool) -> go.Figure:
     """Expected tokens per step of optimised, cartesian and random trees (paper figure 4a)."""
     colours = palette(dark)
     figure = _figure(dark)
@@ -90,7 +89,7 @@ def tokens_by_size(
 
 
 def time_by_size(
-    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool = False
+    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool
 ) -> go.Figure:
     """Measured milliseconds of a step, and the rising line that is read off for sizes in between."""
     if not measured:
@@ -105,14 +104,7 @@ def time_by_size(
     figure.add_scatter(
         x=[point.nodes for point in measured],
         y=[point.step_ms for point in measured],
-        error_y={
-            "type": "data",
-            "symmetric": False,
-            "array": [max(0.0, max(_range(point)) - point.step_ms) for point in measured],
-            "arrayminus": [max(0.0, point.step_ms - min(_range(point))) for point in measured],
-            "color": colours.muted,
-            "thickness": 1,
-        },
+        error_y=ranges(list(map(_rounds, measured)), colours.muted),
         name="measured median, fastest to slowest round",
         mode="markers",
         marker=_diamond(colours),
@@ -125,9 +117,10 @@ def time_by_size(
     return figure
 
 
-def _range(point: LatencyPoint) -> tuple[float, float]:
-    """Milliseconds of the fastest and the slowest round."""
-    return point.step_ms_range or (point.step_ms, point.step_ms)
+def _rounds(point: LatencyPoint) -> tuple[float, float, float]:
+    """Milliseconds of the fastest round, the median and those of the slowest one."""
+    times = (*(point.step_ms_range or ()), point.step_ms)
+    return min(times), point.step_ms, max(times)
 
 
 def _phases(point: LatencyPoint) -> str:
@@ -140,7 +133,7 @@ def speed_by_size(
     speeds: Sequence[Budget],
     best: Budget | None,
     nodes: int,
-    dark: bool = False,
+    dark: bool,
 ) -> go.Figure:
     """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
     if not speeds:
@@ -190,7 +183,7 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
         return
     sizes = list(range(1, len(columns) + 1))
     red, green, blue = (int(colours.proposed[i : i + 2], 16) for i in (1, 3, 5))
-    hidden = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
+    hidden = {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
     figure.add_scatter(x=sizes, y=list(map(max, columns)), **hidden)
     figure.add_scatter(
         x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=f"rgba({red},{green},{blue},0.18)",
@@ -205,12 +198,11 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
 
 
 def _mark_size(figure: go.Figure, nodes: int, colours: Palette) -> None:
-    figure.add_vline(x=nodes, line={"color": colours.text, "width": 1, "dash": "dash"})
-    figure.add_annotation(
-        x=nodes, y=1, yref="paper", yanchor="bottom", text=counted(nodes, "node"), showarrow=False,
-        font={"size": 11, "color": colours.text},
+    figure.add_vline(
+        x=nodes, line={"color": colours.text, "width": 1, "dash": "dash"}, annotation_position="top",
+        annotation_text=counted(nodes, "node"), annotation_font={"size": 11, "color": colours.text},
     )  # fmt: skip
 
 
 def _diamond(colours: Palette) -> dict[str, object]:
-    return {"symbol": "diamond", "size": 9, "color": colours.root, "line": {"width": 0}}
+    return {"symbol": "diamond", "size": 9, "color": colours.root}

@@ -18,7 +18,7 @@ from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS
 from ui.records.settings import DEFAULT, YOURS, Selection
-from ui.records.updates import StopFlag
+from ui.records.updates import StopFlag, Update
 from ui.runs.chat import chat_notice
 from ui.serving.engines import Engines
 from ui.serving.kept import KeptFigures, KeptRuns
@@ -136,9 +136,15 @@ class Session:
         selection: Selection | None = None,
         flag: StopFlag | None = None,
         share: TimeShare | None = None,
+        kind: type[Update] = Update,
     ) -> Generator[Any, None, None]:
-        """A run of any other kind: what `work(engine)` yields, as in `run`. With ``share`` it gives way."""
-        return self.run(EngineWork(work, selection or Selection(), share), flag or StopFlag())
+        """A run of any other kind: what `work(engine)` yields, as in `run`. With ``share`` it gives way.
+
+        Updates of the way there, as of a turn that is waited for, come as the ``kind`` of the work's own.
+        """
+        for item in self.run(EngineWork(work, selection or Selection(), share), flag or StopFlag()):
+            other = isinstance(item, Update) and not isinstance(item, kind)
+            yield kind(**vars(item)) if other else item
 
     def chat_notice(self, selection: Selection) -> str:
         """What a visitor should know before chatting with their model; empty while it is not loaded."""

@@ -15,6 +15,18 @@ from ui.records.words import Words
 
 Trace = dict[str, Any]
 MUST, MAY, CANNOT = "must", "may", "cannot"
+DIFFERENT_WEIGHTS = (
+    "The lanes run different weights: heads that were trained together with the model change it."
+)
+TYPICAL = "The texts may differ: typical acceptance also keeps plausible tokens that are not the likeliest."
+EXACT = (
+    "The texts must be equal: both lanes are greedy, and in {0} too this model's forward gives a guess the "
+    "numbers that its token gets alone."
+)
+ROUNDED = (
+    "The texts may differ at a near tie: both lanes are greedy, and rounding in {0} can depend on how many "
+    "tokens are read at once."
+)
 
 
 def run_order(lanes: int, repetitions: int) -> list[int]:
@@ -78,45 +90,26 @@ def expectation(
 
     ``exact``: both ran on a forward that gives a node of a tree the bits that its token gets alone.
     """
-    configs, dtypes = (
-        (first["config"], second["config"]),
-        (first["model"]["dtype"], second["model"]["dtype"]),
-    )
+    configs, dtypes = zip(*((run["config"], run["model"]["dtype"]) for run in (first, second)), strict=True)
     if not same_weights:
-        words = "The lanes run different weights: heads that were trained together with the model change it."
-        return (CANNOT, words)
+        return CANNOT, DIFFERENT_WEIGHTS
     if any(_draws(config) for config in configs):
-        return (CANNOT, _drawing_words(*configs))
+        return CANNOT, _drawing_words(*configs)
     if any(one["temperature"] > 0 and one["acceptance"]["name"] == "typical" for one in configs):
-        words = (
-            "The texts may differ: typical acceptance also keeps plausible tokens that are not the likeliest."
-        )
-        return (MAY, words)
+        return MAY, TYPICAL
     if _penalty(configs[0]) != _penalty(configs[1]):
-        return (MAY, "The texts may differ: the lanes have different penalties.")
+        return MAY, "The texts may differ: the lanes have different penalties."
     if dtypes[0] != dtypes[1]:
-        words = Words("The texts may differ: {0} and {1} round differently, so near ties can flip.", *dtypes)
-        return (MAY, words)
+        return MAY, Words(
+            "The texts may differ: {0} and {1} round differently, so near ties can flip.", *dtypes
+        )
     return _greedy_expectation(dtypes[0], exact=exact)
 
 
 def _greedy_expectation(dtype: str, *, exact: bool) -> tuple[str, str]:
     if dtype == "float32":
-        words = "The texts must be equal but for exact ties: both lanes are greedy, in float32."
-        return (MUST, words)
-    if exact:
-        words = Words(
-            "The texts must be equal: both lanes are greedy, and in {0} too this model's forward "
-            "gives a guess the numbers that its token gets alone.",
-            dtype,
-        )
-        return (MUST, words)
-    words = Words(
-        "The texts may differ at a near tie: both lanes are greedy, and rounding in {0} can "
-        "depend on how many tokens are read at once.",
-        dtype,
-    )
-    return (MAY, words)
+        return MUST, "The texts must be equal but for exact ties: both lanes are greedy, in float32."
+    return (MUST, Words(EXACT, dtype)) if exact else (MAY, Words(ROUNDED, dtype))
 
 
 def _draws(config: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from ui.components.controls import Controls, example_buttons
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import DecodeView, TextLine, Transcript
 from ui.records.conversation import ChatHolder, ChatState
 from ui.records.examples import example_prompts
@@ -70,9 +70,8 @@ class ChatPanel:
     ) -> gr.events.Dependency:
         """Send, Stop and New conversation. Returns the reply's event; its trace is kept under `slot`."""
         self.anew.click(
-            _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], queue=False,
-            **QUIET,
-        )  # fmt: skip
+            _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], **AT_ONCE
+        )
         # The box is free for the next message at once. One that could not be answered goes back into it.
         box = self.bar.prompt
         gr.on(self.bar.triggers(), None, box, [self.sent, box], js="(text) => [text, '']")

@@ -13,7 +13,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import DEFAULT
 from ui.components.controls import Controls, build_controls, has_tree
-from ui.components.events import DARK_THEME, QUIET, page_under_way, tell_view
+from ui.components.events import AT_ONCE, DARK_THEME, QUIET, page_under_way, tell_view
 from ui.components.views import DecodeView
 from ui.records.examples import Recording
 from ui.records.messages import message_rest
@@ -112,7 +112,7 @@ def build(
     connect_share(view, charts, picker, settings, bar.status, figures, recorded)
     view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
     selection.change(
-        _say_tree, [selection, controls.named["method"]], [bar.status, chat.bar.status], queue=False, **QUIET
+        _say_tree, [selection, controls.named["method"]], [bar.status, chat.bar.status], **AT_ONCE
     )
     # The charts come after the first paint, in the theme the browser shows.
     painted = page_under_way().load(None, None, charts.dark, js=DARK_THEME)

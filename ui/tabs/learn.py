@@ -14,7 +14,7 @@ from medusa_core.experiments.remarks import reason_against_paper
 from medusa_core.experiments.spec_bench import of_all_kinds, step_times
 from medusa_core.files import read_asset
 from medusa_core.training.config import Medusa1Config
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import ANSWERED, ASKED, LearnView, learn_content
 from ui.records.examples import ASSETS, Recording
 from ui.records.figures import Figures, PageFigures, origin_words, source_words
@@ -60,7 +60,7 @@ def build(session: Session, figures: gr.State, recorded: list[Recording]) -> Non
     asked, answer = gr.Textbox(visible="hidden"), gr.Textbox(visible="hidden")
     view.ask(
         lambda text, page: answered(text, page.whole), [asked, figures], answer,
-        js=ASKED, queue=False, trigger_mode="always_last", **QUIET,
+        js=ASKED, trigger_mode="always_last", **AT_ONCE,
     ).then(None, answer, None, js=ANSWERED)  # fmt: skip
 
 

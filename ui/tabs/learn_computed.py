@@ -211,11 +211,7 @@ def answered(asked: str, figures: Figures | None) -> str:
 def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
     """Each drafter by itself, and plain decoding. Raises MedusaError where nothing was measured."""
     rows = of_all_kinds(figures.record.rows) if figures else []
-    speeds = [
-        MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
-        for row in rows
-        if row.phase_ms and PLUS not in row.series
-    ]
+    speeds = [MethodSpeed.of(row) for row in rows if row.phase_ms and PLUS not in row.series]
     if PLAIN not in {speed.name for speed in speeds}:
         raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")
     return speeds

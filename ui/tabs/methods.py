@@ -149,15 +149,11 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
         return Shown(
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
-    speeds, rows = [], []
     of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # not for generate
-    for row in of_all:
-        speed = MethodSpeed(row.series, row.tokens_per_step.mean, row.step_ms, row.tree_nodes or 1)
-        speeds.append(speed)
-        cells = speed_cells(row)
-        if figures.at:
+    speeds, rows = [MethodSpeed.of(row) for row in of_all], [speed_cells(row) for row in of_all]
+    if figures.at:
+        for row, cells in zip(of_all, rows, strict=True):
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
-        rows.append(cells)
     against = reason_against_paper(figures.record, assets / store.FOLDER)
     behind = sentences(note, against, source_words(figures))
     return Shown(sentences(conclusion(speeds), behind), speeds, rows, figures, behind)

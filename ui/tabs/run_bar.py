@@ -18,7 +18,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError
 from ui.components.controls import example_buttons, mark
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import TextLine
 from ui.records.examples import example_prompts
 from ui.records.settings import MAX_PROMPT_CHARACTERS
@@ -134,15 +134,15 @@ def connect_run(
 
     armed = gr.on(
         bar.triggers(), arm, [bar.flag, bar.key], bar.status,
-        js=f"(flag) => [flag, window.medusaChannel.begin({bar.name!r})]", queue=False, **QUIET,
+        js=f"(flag) => [flag, window.medusaChannel.begin({bar.name!r})]", **AT_ONCE,
     )  # fmt: skip
     run = armed.then(
         with_flag_of_run(work), [bar.flag, *inputs], [bar.status, bar.badge, *outputs],
         concurrency_id=queue, concurrency_limit=1, **QUIET,
     )  # fmt: skip
-    run.failure(lambda: REFUSED, None, bar.status, queue=False, **QUIET)
+    run.failure(lambda: REFUSED, None, bar.status, **AT_ONCE)
     run.then(None, None, None, js=f"() => window.medusaChannel.over({bar.name!r})")
-    selection.change(lambda: "", None, bar.badge, queue=False, **QUIET)
+    selection.change(lambda: "", None, bar.badge, **AT_ONCE)
     return run
 
 
@@ -183,7 +183,7 @@ def shown(update: Update) -> tuple[Any, Any]:
     return or_skip(update.status), or_skip(update.badge)
 
 
-def or_skip(value: str | None) -> Any:
+def or_skip(value: Any) -> Any:
     """The value for a part of the page, which stays as it is where there is none."""
     return gr.skip() if value is None else value
 

@@ -17,7 +17,7 @@ from medusa_core.drafters.medusa import NAME as MEDUSA
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import of_all_kinds, step_times
-from ui.components.events import QUIET, page_under_way, tell_script
+from ui.components.events import AT_ONCE, QUIET, page_under_way, tell_script
 from ui.components.views import DecodeView, TextLine
 from ui.figures.charts import all_charts
 from ui.records.examples import Recording
@@ -211,7 +211,7 @@ def connect_share(
     opened = view.upload(
         open_trace, [text, charts.dark], [view, picker, *settings.values(), *charts.plots], js=OPENED, **QUIET
     )
-    opened.failure(lambda: message_refused(FAILED), None, view, queue=False, **QUIET)
+    opened.failure(lambda: message_refused(FAILED), None, view, **AT_ONCE)
 
     def restore(carried: str, dark: bool, page: PageFigures) -> tuple[Any, ...]:
         try:

@@ -107,7 +107,7 @@ function copyStarts(own) {
 function copyPicture({ step, steps, trace, first }) {
   const chain = [first];
   for (;;) {
-    const last = chain[chain.length - 1];
+    const last = chain.at(-1);
     const next = step.nodes.find((node) => node.parent === last.id && isKnown(node.origin.back));
     if (!next || chain.length === 8) break;
     chain.push(next);

@@ -28,7 +28,7 @@ function drawn(shares, number) {
 
 // The guesses at one place with the model's p and the head's q of each; all other tokens count as one. Null where a
 // step has no such place. Above temperature 0 alone, since p is the model's own only there.
-function factsOfExact({ config }, step) {
+function factsOfExact(step, { config }) {
   if (!(config.temperature > 0)) return null;
   const parents = [...new Set(step.nodes.slice(1).map((node) => node.parent))];
   const places = parents.map((parent) => placeOf(step, parent)).filter((place) => place && worthOfPlace(place) > 0);
@@ -48,7 +48,7 @@ function placeOf(step, parent) {
 
 // How much a place shows: little is left to other tokens, p has two likely ones, and p and q differ. 0 for too little.
 function worthOfPlace({ p, q }) {
-  const rest = Math.max(p[p.length - 1], q[q.length - 1]);
+  const rest = Math.max(p.at(-1), q.at(-1));
   const apart = q.reduce((sum, share, i) => sum + Math.max(0, share - p[i]), 0);
   const [, second] = p.slice(0, -1).sort((a, b) => b - a);
   return rest < 0.4 && apart > 0.15 && second > 0.1 ? 1 - rest : 0;

@@ -42,7 +42,7 @@ function factsOfTimes(trace, step, records) {
   const own = rows.reduce((best, row) => (Math.abs(row.nodes - step.nodes.length) < Math.abs(best.nodes - step.nodes.length) ? row : best));
   const rate = (row) => row.tokens_per_step / (row.step_ms / plain.step_ms);
   const best = rows.reduce((one, row) => (rate(row) > rate(one) ? row : one));
-  const big = rows[rows.length - 1];
+  const big = rows.at(-1);
   const overhead = own.step_ms / plain.step_ms;
   const mean = factsOfRun(trace).mean_value;
   // A reader who divides what is shown is to come to the same result.
@@ -66,7 +66,7 @@ function factsOfLearning({ accuracies, head_decay: decay, trainings }) {
   const rights = accuracies.map((row) => row[0]);
   const worst = trainings.reduce((one, row) => (row.loss > one.loss ? row : one));
   return {
-    decay, heads_known: rights.length, last_right: percent(rights[rights.length - 1]), chance: percent(rights[0] ** rights.length),
+    decay, heads_known: rights.length, last_right: percent(rights.at(-1)), chance: percent(rights[0] ** rights.length),
     worst: worst.label, worst_loss: decimal(worst.loss), plain_loss: decimal(trainings[0].loss),
   };
 }

@@ -37,7 +37,7 @@ function makeGlossary({ onSeen }) {
   function close() {
     if (note.hidden) return false;
     note.hidden = true;
-    if (opener && opener.isConnected) opener.focus();
+    if (opener?.isConnected) opener.focus();
     opener = null;
     return true;
   }

@@ -20,7 +20,7 @@ const ROOF = { width: 640, height: 300, left: 74, right: 18, top: 22, bottom: 50
 // The roofline on two logarithmic axes, with three steps under it.
 function rooflinePicture({ facts, records, say }) {
   const { bandwidth, peak, ridge, points } = records.computed.roofline;
-  const [low, high] = [points[0].intensity / 3, Math.max(ridge, points[points.length - 1].intensity) * 3];
+  const [low, high] = [points[0].intensity / 3, Math.max(ridge, points.at(-1).intensity) * 3];
   const [bottom, top] = [bandwidth * low, peak * 2.4];
   const share = (value, from, to) => Math.log(value / from) / Math.log(to / from);
   const x = (value) => ROOF.left + share(value, low, high) * (ROOF.width - ROOF.left - ROOF.right);

@@ -1,9 +1,7 @@
 // ← → for cards, digits for choices, G for the glossary: while the tour or its tab has the focus, or nothing has.
 function listenToCardKeys(root, { go, choose, glossary }) {
-  const life = new AbortController();
   const actions = { ArrowLeft: () => go(-1), ArrowRight: () => go(1), g: () => glossary.toggle(), G: () => glossary.toggle() };
-  document.addEventListener("keydown", (event) => {
-    if (!root.isConnected) return life.abort();
+  listenWhile(root, "keydown", (event) => {
     const { target, key } = event;
     if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || !root.offsetParent && !root.classList.contains("is-lecture")) return;
     // A click on the tab leaves the focus there, where these keys mean nothing else.
@@ -14,5 +12,5 @@ function listenToCardKeys(root, { go, choose, glossary }) {
     if (!action) return;
     event.preventDefault();
     action();
-  }, { signal: life.signal });
+  });
 }

@@ -1,29 +1,28 @@
-// What a card can need of a step, by the name the card calls it: the facts that such a step gives, or null where it
-// has none to give. Pure.
+// What a card can need of a step of a run, by the name the card calls it: the facts that such a step gives, or null
+// where it has none to give. Pure.
 
 const NEEDS = {
-  heads: ({ config, steps }) => {
+  heads: (_, { config, steps }) => {
     const guesses = steps.flatMap((step) => step.nodes.slice(1));
     return config.drafter.name === "medusa" && guesses.length && guesses.every((node) => isKnown(node.origin.head)) ? {} : null;
   },
-  before: ({ steps }, index) => {
-    if (index === 0) return null;
-    const { nodes, path } = steps[index - 1];
-    return { last: named(nodes[path[path.length - 1]]), root: named(steps[index].nodes[0]) };
+  before: (step, { steps }) => {
+    const before = steps[steps.indexOf(step) - 1];
+    return before ? { last: named(before.nodes[before.path.at(-1)]), root: named(step.nodes[0]) } : null;
   },
-  rivals: ({ steps }, index) => factsOfRivals(steps[index]),
-  second: ({ steps }, index) => factsOfSecond(steps, steps[index]),
-  cousin: ({ steps }, index) => factsOfSeer(steps[index]),
-  places: ({ steps }, index) => factsOfPlaces(steps[index]),
-  failed: ({ steps }, index) => factsOfFailed(steps[index]),
-  dropped: ({ steps }, index) => factsOfPath(steps[index]),
-  fed: ({ steps }, index) => factsOfFed(steps[index]),
-  drafted: ({ steps }, index) => factsOfDraft(steps[index]),
-  copied: ({ steps }, index) => factsOfCopied(steps[index]),
-  exact: (trace, index) => factsOfExact(trace, trace.steps[index]),
-  fork: ({ steps }, index) => factsOfFork(steps[index]),
-  part: ({ steps }, index) => factsOfPart(steps[index]),
-  next: ({ steps }, index) => (steps[index].bonus && index + 1 < steps.length ? { bonus: named(steps[index].bonus), end_id: steps[index].path[steps[index].path.length - 1] } : null),
+  rivals: factsOfRivals,
+  second: factsOfSecond,
+  cousin: factsOfSeer,
+  places: factsOfPlaces,
+  failed: factsOfFailed,
+  dropped: factsOfPath,
+  fed: factsOfFed,
+  drafted: factsOfDraft,
+  copied: factsOfCopied,
+  exact: factsOfExact,
+  fork: factsOfFork,
+  part: factsOfPart,
+  next: (step, { steps }) => (step.bonus && step !== steps.at(-1) ? { bonus: named(step.bonus), end_id: step.path.at(-1) } : null),
 };
 
 // The first kept guess that was not its head's likeliest, with the likeliest at the same place.
@@ -44,7 +43,7 @@ function keptAlone(step) {
   }
 }
 
-function factsOfSecond(steps, step) {
+function factsOfSecond(step, { steps }) {
   const second = secondGuess(step);
   const others = steps.filter((each) => each.path.some((i) => i > 0 && !isFirst(each.nodes[i])));
   const total = (lengthOf) => others.reduce((sum, each) => sum + lengthOf(each), 0);
@@ -79,7 +78,7 @@ function factsOfRivals(step) {
 function factsOfSeer(step) {
   const parents = parentsOf(step);
   const { nodes, path } = step;
-  const deep = [path[path.length - 1], ...nodes.map((node) => node.id).sort((a, b) => nodes[b].depth - nodes[a].depth)];
+  const deep = [path.at(-1), ...nodes.map((node) => node.id).sort((a, b) => nodes[b].depth - nodes[a].depth)];
   for (const seer of deep.map((id) => nodes[id]).filter((node) => node.depth > 1)) {
     const line = lineage(parents, seer.id);
     const words = new Set(line.map((i) => nodes[i].text));
@@ -114,7 +113,7 @@ const barOf = (node) => probability(node.threshold);
 // A narrow and a wide place of a step.
 function placesOf(step) {
   const sorted = aliveGuesses(step);
-  const wide = sorted[sorted.length - 1];
+  const wide = sorted.at(-1);
   const others = sorted.filter((node) => node.parent !== wide.parent);
   const narrow = others.find((node) => isSure(step, node)) || others[0];
   return narrow ? [narrow, wide] : null;
@@ -132,7 +131,7 @@ function factsOfPlaces(step) {
 
 function factsOfFailed(step) {
   const second = secondGuess(step);
-  const found = [second && second.first, ...aliveGuesses(step), ...step.nodes.slice(1)].find((node) => node && !node.passes && isKnown(node.p));
+  const found = [second?.first, ...aliveGuesses(step), ...step.nodes.slice(1)].find((node) => node && !node.passes && isKnown(node.p));
   return found ? { failed: named(found), failed_id: found.id, failed_p: probability(found.p), failed_bar: barOf(found) } : null;
 }
 
@@ -141,6 +140,6 @@ function factsOfPath({ path, nodes, emitted, bonus, cache_length: before }) {
   if (!bonus || path.length < 2 || path.length === nodes.length || path.length !== emitted.length) return null;
   return {
     kept: path.length, kept_text: lineText({ nodes }, path), during: before + nodes.length, after: before + path.length,
-    dropped: nodes.length - path.length, end_id: path[path.length - 1],
+    dropped: nodes.length - path.length, end_id: path.at(-1),
   };
 }

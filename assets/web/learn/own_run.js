@@ -29,8 +29,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   }
 
   function runOfDecode() {
-    const host = decodeHostOfPage();
-    return host && host.decodeView ? host.decodeView.store.state : null;
+    return decodeHostOfPage()?.decodeView?.store.state ?? null;
   }
 
   // A finished run of the visitor has no note; a recorded one has a name.
@@ -71,7 +70,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   }
 
   function take(state, name) {
-    const complete = state && state.trace && state.trace.output && !state.live;
+    const complete = state?.trace?.output && !state.live;
     const why = complete && isWindowed(state) ? "unfit_long" : complete ? onRun({ ...state, name }) : "unfit_short";
     said.textContent = why ? plainText(words.unfit, { why: words[why] }) : "";
   }

@@ -24,10 +24,10 @@ function mountLearn(host, content) {
   const live = html("p", { class: "learn-hidden", role: "status", "aria-live": "polite" });
   const heading = html("h2", {});
   const keys = html("p", { class: "learn-keys" });
-  const [back, next, reset] = [() => go(state.card - 1), () => (state.card === cardsNow().length - 1 ? tryInDecode() : go(state.card + 1)), startOver].map((onclick) => html("button", { type: "button", onclick }));
-  Object.assign(back, { className: "learn-plain" });
-  Object.assign(next, { className: "learn-primary" });
-  Object.assign(reset, { className: "learn-link" });
+  const button = (kind, onclick) => html("button", { type: "button", class: kind, onclick });
+  const back = button("learn-plain", () => go(state.card - 1));
+  const next = button("learn-primary", () => (state.card === cardsNow().length - 1 ? tryInDecode() : go(state.card + 1)));
+  const reset = button("learn-link", startOver);
   const side = html("article", { class: "learn-card" }, card.node, glossary.note, html("nav", { class: "learn-nav" }, back, dots, next));
   const root = html("div", { class: "learn", tabindex: "-1", role: "region" });
   const lecture = makeLecture(root, { onChange: () => state.run && draw(), type: 15, narrowest: 640 });

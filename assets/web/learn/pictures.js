@@ -45,7 +45,7 @@ function rowPicture({ step, facts, say }) {
   const ids = count <= MOST_CELLS ? step.nodes.map((node) => node.id) : [...new Set(wanted)].sort((a, b) => a - b);
   const cells = ids.flatMap((id, i) => [i && id > ids[i - 1] + 1 ? gapCell() : null, rowCell(step, step.nodes[id], named.includes(id))]);
   const names = bit("learn-cell is-names", html("b", {}, " "), html("span", {}, say("node")), html("span", {}, say("slot")), html("span", {}, say("position")));
-  return [bit("learn-row", names, textCell(step.cache_length, say), ...cells, ids[ids.length - 1] < count - 1 ? gapCell() : null)];
+  return [bit("learn-row", names, textCell(step.cache_length, say), ...cells, ids.at(-1) < count - 1 ? gapCell() : null)];
 }
 
 const rowCell = (step, node, isNamed) => bit("learn-cell" + (isNamed ? " is-named" : ""), tokenOf(node), html("span", {}, node.id),

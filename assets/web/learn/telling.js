@@ -21,9 +21,9 @@ function makeTeller(trace, records) {
 
   function look(card) {
     const needs = card.needs || [];
-    const given = (index) => needs.map((need) => NEEDS[need](trace, index));
+    const given = (index) => needs.map((need) => NEEDS[need](trace.steps[index], trace));
     const index = order.find((each) => given(each).every(Boolean));
-    if (index === undefined) return { missing: needs.find((need) => !order.some((each) => NEEDS[need](trace, each))) || "together" };
+    if (index === undefined) return { missing: needs.find((need) => !order.some((each) => NEEDS[need](trace.steps[each], trace))) || "together" };
     const facts = Object.assign(factsOf(trace, index, records), ...given(index));
     return questionOf(card, facts).choices.length > 1 ? { facts } : { missing: "question" };
   }
@@ -49,7 +49,7 @@ function worthOf(trace, index) {
   const failed = step.nodes.some((node, i) => i > 0 && !node.passes);
   const before = trace.steps[index - 1];
   const isWord = (node) => /\p{L}/u.test(node.text);
-  const words = (isWord(before.nodes[before.path[before.path.length - 1]]) ? 1 : 0) + (step.path.every((i) => isWord(step.nodes[i])) ? 2.5 : 0);
+  const words = (isWord(before.nodes[before.path.at(-1)]) ? 1 : 0) + (step.path.every((i) => isWord(step.nodes[i])) ? 2.5 : 0);
   const whole = factsOfPath(step) && factsOfSeer(step) ? 20 : 0;
   return whole + pays + 1.5 * Math.min(4, step.path.length) + (spread ? 3 : 0) + (failed ? 1 : 0) + words;
 }

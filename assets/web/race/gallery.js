@@ -39,9 +39,8 @@ function buildEntry(message, current, open) {
   const letters = [...prompt];
   const begin = letters.length > PROMPT_LETTERS ? `${letters.slice(0, PROMPT_LETTERS).join("")}…` : prompt;
   const names = `${tables[0].name} ÷ ${tables[1].name}${message.recorded ? " " + say`(recorded)` : ""}`;
-  const button = html("button", { type: "button", class: "race-entry", "aria-current": current ? "true" : null, onclick: open });
-  button.append(make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? inDigits(result.speedup, "×") : "–"));
-  return button;
+  return html("button", { type: "button", class: "race-entry", "aria-current": current ? "true" : null, onclick: open },
+    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? inDigits(result.speedup, "×") : "–"));
 }
 
 function readShelf() {

@@ -1,33 +1,24 @@
 // One lane of the replay (needs dom.js and records.js).
 // Model and prompt text only ever passes through text nodes.
 
-const make = (tag, className, text) => html(tag, { class: className || null }, text);
+const make = (tag, className, ...children) => html(tag, { class: className || null }, ...children);
 
 // One lane: name, growing text, ticks, figures. `draw(now)` moves it to a moment of the clock.
 function buildLane(table, span, differs) {
-  const root = make("section", "race-lane");
-  root.setAttribute("aria-label", table.name);
-  root.dataset.drafter = table.drafter; // accepted guesses have the drafter's colour
-  const header = make("header", "race-lane-head");
-  header.append(make("h3", "", table.name));
   const flag = make("span", "race-flag");
-  header.append(flag);
-  const text = make("div", "race-text");
-  text.tabIndex = 0;
-  text.setAttribute("role", "group");
-  text.setAttribute("aria-label", say`Text of ${table.name}`);
   const spans = table.tokens.map((token, i) => {
     const node = buildToken(token.text, besideDigits(token.text, table.tokens[i + 1]?.text) ? "" : token.mark, Boolean(token.mark));
     if (i === differs) node.classList.add("differs");
     node.title = token.mark ? say`accepted guess of ${token.by}, step ${token.step}` : say`root of step ${token.step}`;
     return node;
   });
-  const prompt = table.trace.prompt ? table.trace.prompt.text : "";
-  text.append(make("span", "race-prompt", prompt), ...spans);
+  const text = html("div", { class: "race-text", tabindex: "0", role: "group", "aria-label": say`Text of ${table.name}` },
+    make("span", "race-prompt", table.trace.prompt?.text), ...spans);
   const ticks = buildTicks(table, span);
   const stats = buildStats(decimalsOf(rateOf(table), 1));
-  root.append(header, text, ticks.root, stats.root);
-
+  // Accepted guesses have the drafter's colour.
+  const root = html("section", { class: "race-lane", "aria-label": table.name, "data-drafter": table.drafter },
+    make("header", "race-lane-head", make("h3", "", table.name), flag), text, ticks.root, stats.root);
   const front = buildFront(spans);
   let shown = -1;
   function draw(now) {
@@ -50,12 +41,9 @@ function buildLane(table, span, differs) {
 // A token with the mark of where it came from. Leading blanks stay outside the mark, as they
 // may hang at a line's end, and so do line breaks at its end: the mark would begin the next line.
 function buildToken(text, label, drafted) {
-  const node = make("span", drafted ? "race-token draft" : "race-token root");
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
-  const mark = make("span", "race-mark", core);
-  if (drafted && label) mark.dataset.head = label;
-  node.append(lead, mark, breaks);
-  return node;
+  const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core);
+  return make("span", drafted ? "race-token draft" : "race-token root", lead, mark, breaks);
 }
 
 // Scrolls the box, never the page, so that the newest token is in view.
@@ -70,8 +58,6 @@ function buildTicks(table, span) {
   const width = 1000;
   const height = 30;
   const most = Math.max(1, ...table.steps.map((step) => step.kept));
-  const root = svg("svg", { class: "race-ticks", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
-  root.setAttribute("aria-label", say`${plural(table.steps.length, "forward pass", "forward passes")} in ${seconds(table.end)}`);
   const bars = table.steps.map((step) => {
     const tall = 6 + ((height - 6) * step.kept) / Math.max(most, 4);
     const x = (width * step.start) / span;
@@ -80,7 +66,8 @@ function buildTicks(table, span) {
     return svg("rect", { ...box, class: step.kept > 1 ? "many" : "one" });
   });
   const hand = svg("line", { class: "hand", x1: 0, x2: 0, y1: 0, y2: height });
-  root.append(...bars, hand);
+  const root = svg("svg", { class: "race-ticks", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img",
+    "aria-label": say`${plural(table.steps.length, "forward pass", "forward passes")} in ${seconds(table.end)}` }, ...bars, hand);
   const front = buildFront(bars);
   function draw(now, done) {
     const x = (width * Math.min(now, table.end)) / span;
@@ -103,19 +90,12 @@ function buildFront(nodes) {
 
 // `digits` are the decimals of the speed, no more than its range over the runs allows.
 function buildStats(digits) {
-  const root = make("dl", "race-stats");
-  const cells = {};
-  for (const [key, label] of [["rate", say`tokens/s`], ["passes", say`forward passes`], ["perStep", say`tokens per step`], ["ms", say`ms per step`]]) {
-    const box = make("div");
-    cells[key] = make("dd", "", "–");
-    box.append(make("dt", "", label), cells[key]);
-    root.append(box);
-  }
-  function draw(now) {
-    cells.rate.textContent = now.rate === null ? "–" : grouped(now.rate, digits);
-    cells.passes.textContent = String(now.passes);
-    cells.perStep.textContent = now.perStep === null ? "–" : now.perStep.toFixed(2);
-    cells.ms.textContent = now.ms === null ? "–" : now.ms.toFixed(2);
+  const cells = Array.from({ length: 4 }, () => make("dd", "", "–"));
+  const names = [say`tokens/s`, say`forward passes`, say`tokens per step`, say`ms per step`];
+  const root = make("dl", "race-stats", ...names.map((name, i) => make("div", "", make("dt", "", name), cells[i])));
+  function draw({ rate, passes, perStep, ms }) {
+    const figures = [rate === null ? "–" : grouped(rate, digits), passes, perStep?.toFixed(2) ?? "–", ms?.toFixed(2) ?? "–"];
+    figures.forEach((figure, i) => { cells[i].textContent = figure; });
   }
   return { root, draw };
 }

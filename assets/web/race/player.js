@@ -20,8 +20,6 @@ function buildPlayer(message) {
   const lanes = tables.map((table, i) => buildLane(table, span, i < 2 ? differs : null));
   const state = { now: 0, playing: false, speed: chosenSpeed || paceFor(span), frame: 0, stamp: 0 };
 
-  const root = make("div", "race-player");
-  root.classList.toggle("recorded", Boolean(message.recorded));
   const play = html("button", { class: "race-play", type: "button", title: say`Space`, onclick: () => toggle() }, say`Play`);
   const restart = html("button", { class: "race-restart", type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
   const scrub = html("input", { class: "race-scrub", type: "range", min: 0, max: 1000, value: 0, "aria-label": say`Moment of the replay` });
@@ -30,8 +28,9 @@ function buildPlayer(message) {
   const speed = html("select", { class: "race-speed", "aria-label": say`Replay speed` }, speeds);
   const bar = html("div", { class: "race-bar" }, play, restart, scrub, clock, speed);
   const grid = html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root));
-  if (message.recorded) root.append(make("p", "race-recorded", recordedWords(message.recorded)));
-  root.append(bar, grid, buildKey(tables[0].drafter || tables[1].drafter), buildSummary(tables, message));
+  const root = make("div", message.recorded ? "race-player recorded" : "race-player",
+    message.recorded && make("p", "race-recorded", recordedWords(message.recorded)), bar, grid,
+    buildKey(tables[0].drafter || tables[1].drafter), buildSummary(tables, message));
 
   scrub.addEventListener("input", () => { stop(); seek((span * scrub.value) / 1000); });
   speed.addEventListener("change", () => { state.speed = chosenSpeed = Number(speed.value); });
@@ -136,7 +135,7 @@ function receive(value) {
   seen = value;
   const message = JSON.parse(value);
   if (message.kind === "status") {
-    if (player) player.stop();
+    player?.stop();
     status.textContent = LANGUAGE.tell((said = message.text));
     view.classList.toggle("busy", Boolean(message.busy));
     view.classList.toggle("former", Boolean(player)); // the view below shows no result of this comparison
@@ -161,7 +160,7 @@ function settle() {
 
 function wait() {
   if (settings.prompt === undefined) return;
-  if (player) player.stop();
+  player?.stop();
   player = current = null;
   view.classList.remove("former");
   stage.replaceChildren(buildReady(settings.prompt || "", laneTitles(settings)));
@@ -171,7 +170,7 @@ function wait() {
 // Replays a race; `fresh` for one that has just come, not from the list of those before; `at` a moment of it where it
 // is not to be played.
 function show(message, fresh, at = null) {
-  if (player) player.stop();
+  player?.stop();
   if (!view.classList.contains("busy")) {
     status.textContent = said = "";
     view.classList.remove("former");
@@ -201,11 +200,9 @@ const tellNotes = (detail) => {
   settings = detail;
   settle();
 };
-const life = new AbortController();
-document.addEventListener("settings", ({ target, detail }) => {
-  if (!element.isConnected) life.abort();
-  else if (target !== document && target.contains(element)) tellNotes(detail);
-}, { capture: true, signal: life.signal });
+listenWhile(element, "settings", ({ target, detail }) => {
+  if (target !== document && target.contains(element)) tellNotes(detail);
+}, { capture: true });
 const told = element.closest(".block");
 const held = told && (window.medusaSettings || {})[told.id];
 if (held) tellNotes(held);

@@ -12,9 +12,8 @@ function timetable(lane) {
   let clock = 0;
   for (const step of lane.trace.steps || []) {
     const start = clock;
-    clock += (step.ms && step.ms.total ? step.ms.total : 0) / 1000;
-    const byId = new Map(step.nodes.map((node) => [node.id, node]));
-    const kept = step.path.map((id) => byId.get(id)).slice(0, step.emitted.length);
+    clock += (step.ms?.total || 0) / 1000;
+    const kept = step.path.slice(0, step.emitted.length).map((id) => step.nodes.find((node) => node.id === id));
     for (const node of kept) tokens.push({ text: node ? node.text : "", mark: node ? node.mark : "", by: node ? LANGUAGE.tell(node.by) : "", step: steps.length });
     steps.push({ start, end: clock, kept: kept.length, tokens: tokens.length });
   }
@@ -23,27 +22,12 @@ function timetable(lane) {
 
 // The figures of a lane's first `count` steps.
 function figures(table, count) {
-  if (!count) return { tokens: 0, passes: 0, rate: null, perStep: null, ms: null };
-  const last = table.steps[count - 1];
-  return {
-    tokens: last.tokens,
-    passes: count,
-    rate: last.end > 0 ? last.tokens / last.end : null,
-    perStep: last.tokens / count,
-    ms: (1000 * last.end) / count,
-  };
+  if (!count) return { passes: 0, rate: null, perStep: null, ms: null };
+  const { tokens, end } = table.steps[count - 1];
+  return { passes: count, rate: end > 0 ? tokens / end : null, perStep: tokens / count, ms: (1000 * end) / count };
 }
 
-function stepsDone(table, now) {
-  let low = 0;
-  let high = table.steps.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (table.steps[middle].end <= now + 1e-9) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
+const stepsDone = (table, now) => table.steps.findLastIndex((step) => step.end <= now + 1e-9) + 1;
 
 // Speeds of a lane's runs, in the order in which they were made; of a single one that of its steps.
 function speedsOf(table) {
@@ -87,7 +71,7 @@ const inDigits = (range, sign = "") => `${grouped(range.middle, decimalsOf(range
 // A lane's tokens/s over its runs.
 function rateOf(table) {
   const all = [...speedsOf(table)].sort((a, b) => a - b);
-  return { middle: all[(all.length - 1) >> 1], low: all[0], high: all[all.length - 1], runs: all.length };
+  return { middle: all[(all.length - 1) >> 1], low: all[0], high: all.at(-1), runs: all.length };
 }
 
 // The comparison in words: of the lane that is no baseline with the baseline, or of the first two lanes where
@@ -157,16 +141,8 @@ function equality(verdict, names) {
   if (verdict.comparable === false)
     return { tone: "even", sign: "≈", head: say`Not compared token for token.`, tail: note };
   if (verdict.equal) return { tone: "good", sign: "✓", head: say`Identical output, token for token.`, tail: note };
-  const gap =
-    verdict.logit_gap === null || verdict.logit_gap === undefined
-      ? "."
-      : say`; the two logits were ${Number(verdict.logit_gap).toPrecision(2)} apart.`;
-  const head = verdict.index === null || verdict.index === undefined ? say`First difference:` : say`First difference at token ${verdict.index + 1}:`;
+  const gap = isKnown(verdict.logit_gap) ? say`; the two logits were ${verdict.logit_gap.toPrecision(2)} apart.` : ".";
+  const head = isKnown(verdict.index) ? say`First difference at token ${verdict.index + 1}:` : say`First difference:`;
   const said = [verdict.first, verdict.second].map((text, i) => say`${text ? `“${token(text)}”` : say`the end`} in ${names[i]}`);
-  return {
-    tone: verdict.expected === "may" ? "even" : "bad",
-    sign: "≠",
-    head,
-    tail: `${said.join(", ")}${gap} ${note}`,
-  };
+  return { tone: verdict.expected === "may" ? "even" : "bad", sign: "≠", head, tail: `${said.join(", ")}${gap} ${note}` };
 }

@@ -4,80 +4,50 @@ const COLUMNS = ["tokens/s", "tokens per step", "overhead", "speedup"].map(phras
 
 // Does not change with the playhead.
 function buildSummary(tables, message) {
-  const root = make("div", "race-summary");
   const result = comparison(tables, message.baseline);
-  if (result) root.append(buildResult(result));
   const same = equality(message.verdict, tables.map((table) => table.name));
-  if (same) {
-    const line = make("p", `race-verdict ${same.tone}`);
-    line.append(make("span", "race-sign", same.sign), make("b", "", same.head), make("span", "", ` ${same.tail}`));
-    root.append(line);
-  }
-  root.append(buildTable(tables, message.baseline));
   const doubt = doubts(tables);
-  if (doubt) root.append(make("p", "race-doubt", `⚠ ${doubt}`));
-  if (tables.some((table) => table.runs.length > 1)) root.append(make("p", "race-note", runsWords(tables)));
-  return root;
+  return make("div", "race-summary",
+    result && buildResult(result),
+    same && make("p", `race-verdict ${same.tone}`, make("span", "race-sign", same.sign), make("b", "", same.head), make("span", "", ` ${same.tail}`)),
+    buildTable(tables, message.baseline),
+    doubt && make("p", "race-doubt", `⚠ ${doubt}`),
+    tables.some((table) => table.runs.length > 1) && make("p", "race-note", runsWords(tables)));
 }
 
-function buildResult(result) {
-  const line = make("p", `race-result ${result.tone}`);
-  const figures = [[result.speedup, result.against], [result.overhead, result.cost]];
-  for (const [range, label] of figures) {
-    const box = make("span", "race-big");
+function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
+  const figures = [[speedup, against], [overhead, cost]].map(([range, label]) => {
     const words = rangeWords(range);
-    box.append(make("b", "", inDigits(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
-    line.append(box);
-  }
-  line.append(make("span", "race-sentence", result.sentence));
-  return line;
+    return make("span", "race-big", make("b", "", inDigits(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
+  });
+  return make("p", `race-result ${tone}`, ...figures, make("span", "race-sentence", sentence));
 }
 
 // A row of each lane: its speed as a bar with the range of its runs, and what it is worth over the baseline.
 function buildTable(tables, baseline) {
-  const root = make("table", "race-table");
-  const head = make("tr");
-  for (const label of ["", ...COLUMNS]) head.append(html("th", { scope: "col" }, label && say(label)));
-  root.append(html("thead", {}, head));
+  const heads = ["", ...COLUMNS].map((label) => html("th", { scope: "col" }, label && say(label)));
   const fastest = Math.max(...tables.map((table) => rateOf(table).high), 1e-9);
-  const body = make("tbody");
-  tables.forEach((table, i) => body.append(buildRow(table, fastest, i === baseline ? null : tables[baseline])));
-  root.append(body);
-  return root;
+  const rows = tables.map((table, i) => buildRow(table, fastest, i === baseline ? null : tables[baseline]));
+  return make("table", "race-table", make("thead", "", make("tr", "", ...heads)), make("tbody", "", ...rows));
 }
 
 function buildRow(table, fastest, base) {
-  const row = make("tr");
-  row.dataset.drafter = table.drafter;
   const rate = rateOf(table);
   const ratio = base && speedRatio(table, base);
   const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(inDigits(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
-  const speed = figureCell(inDigits(rate), rangeWords(rate));
-  speed.prepend(buildBar(rate, fastest));
+  const speed = figureCell(inDigits(rate), rangeWords(rate), buildBar(rate, fastest));
   const cells = [speed, figureCell((figures(table, table.steps.length).perStep || 0).toFixed(2)), ...worth];
   cells.forEach((cell, i) => { cell.dataset.label = say(COLUMNS[i]); });
-  row.append(html("th", { scope: "row" }, table.name), ...cells);
-  return row;
+  return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
 }
 
-function figureCell(value, range) {
-  const cell = make("td");
-  cell.append(make("b", "", value));
-  if (range) cell.append(make("small", "", ` (${range})`));
-  return cell;
-}
+const figureCell = (value, range, bar) => make("td", "", bar, make("b", "", value), range && make("small", "", ` (${range})`));
 
 // As long as the median run was fast; the thin line goes from the slowest run to the fastest.
 function buildBar(rate, fastest) {
   const share = (value) => `${((100 * value) / fastest).toFixed(2)}%`;
-  const bar = html("span", { class: "race-speedbar", "aria-hidden": "true" });
-  const fill = make("i", "fill");
-  const range = make("i", "range");
-  fill.style.width = share(rate.middle);
-  range.style.left = share(rate.low);
-  range.style.width = share(rate.high - rate.low);
-  bar.append(fill, range);
-  return bar;
+  return html("span", { class: "race-speedbar", "aria-hidden": "true" }, html("i", { class: "fill", style: `width:${share(rate.middle)}` }),
+    html("i", { class: "range", style: `left:${share(rate.low)};width:${share(rate.high - rate.low)}` }));
 }
 
 const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, in turn; ranges go from the slowest to the fastest. The median run of each is replayed.`;
@@ -88,12 +58,15 @@ function recordedWords({ model, dtype, machine, threads, torch, date }) {
 }
 
 function buildKey(drafter) {
-  const root = make("p", "race-key");
-  root.dataset.drafter = drafter;
-  const plain = buildToken(say`root`, "", false);
-  const draft = buildToken(say`guess`, "k", true);
+  const [plain, draft] = [buildToken(say`root`, "", false), buildToken(say`guess`, "k", true)];
   for (const node of [plain, draft]) node.classList.add("on");
+<<<<<<< HEAD
   root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `);
   root.append("· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
   return root;
+=======
+  return html("p", { class: "race-key", "data-drafter": drafter },
+    plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess, k its head or drafter, left out beside digits`} `,
+    "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
+>>>>>>> simplify-ui
 }

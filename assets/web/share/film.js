@@ -47,7 +47,7 @@ function filmControls(view, report) {
   const [from, to] = [number(say`First step of the film`), number(say`Last step of the film`)];
   const bar = html("progress", { max: 1, value: 0, "aria-label": say`Film` });
   const count = html("span", {});
-  const cancel = html("button", { type: "button", "data-share": "film-cancel", onclick: () => work && work.abort() }, say`Cancel`);
+  const cancel = html("button", { type: "button", "data-share": "film-cancel", onclick: () => work?.abort() }, say`Cancel`);
   const under = html("div", { class: "mdv-filmwork", hidden: true }, bar, count, cancel);
   const range = html("span", { class: "mdv-filmrange" }, say`steps`, " ", from, ` ${say`to`} `, to);
   let work = null;

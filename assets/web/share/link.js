@@ -14,7 +14,7 @@ function linkParts({ run, index, made }, defaults) {
   const counts = (name) => !others.includes(name) || ((METHODS[method] || {}).settings || []).includes(name);
   const parts = {};
   for (const [name, value] of Object.entries(made)) {
-    const known = !UNNAMED.includes(name) && name !== "prompt" && value !== null && value !== undefined;
+    const known = !UNNAMED.includes(name) && name !== "prompt" && isKnown(value);
     if (known && counts(name) && value !== defaults[name]) parts[name] = value;
   }
   if (method && method !== defaults.method) parts.method = method;

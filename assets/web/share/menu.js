@@ -117,18 +117,11 @@ function makeShareMenu(view, page) {
   }
 
   // The text of the prompt box is known for a run of this page; a recorded one has token ids and what they spell.
-  const recipe = () => recipeOf(state.trace, state.note ? null : (state.made || {}).prompt);
+  const recipe = () => recipeOf(state.trace, state.note ? null : state.made?.prompt);
 
   async function copy(what, text) {
-    copied.value = text;
     copied.hidden = false;
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      copied.select(); // a frame or an address without encryption may not write to the clipboard by itself
-      if (!document.execCommand("copy")) return void (said.textContent = say`Here is ${what}: copy it by hand.`);
-    }
-    said.textContent = say`Copied ${what}:`;
+    said.textContent = await toClipboard(text, copied) ? say`Copied ${what}:` : say`Here is ${what}: copy it by hand.`;
   }
 
   async function openFile(file) {

@@ -7,9 +7,9 @@ function wrapPieces(pieces, room, measure) {
   let x = 0;
   const put = (piece, text) => {
     const width = measure(text);
-    const line = lines[lines.length - 1];
-    const last = line[line.length - 1];
-    if (last && last.piece === piece) Object.assign(last, { text: last.text + text, width: last.width + width });
+    const line = lines.at(-1);
+    const last = line.at(-1);
+    if (last?.piece === piece) Object.assign(last, { text: last.text + text, width: last.width + width });
     else line.push({ piece, text, x, width });
     x += width;
   };
@@ -47,7 +47,7 @@ function fittingBits(part, room, measure) {
   if (measure(part) <= room) return part ? [part] : [];
   const bits = [""];
   for (const sign of part) {
-    if (bits[bits.length - 1] && measure(bits[bits.length - 1] + sign) > room) bits.push("");
+    if (bits.at(-1) && measure(bits.at(-1) + sign) > room) bits.push("");
     bits[bits.length - 1] += sign;
   }
   return bits;

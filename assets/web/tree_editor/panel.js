@@ -30,7 +30,7 @@ function makeEditorPanel(uid, act) {
     const gone = item.ghost ? [] : subtreeOf(state.nodes, item.node);
     name.textContent = capital(item.ghost ? say`${nodeName(item.node)}: not in the tree` : nodeName(item.node));
     about.textContent = aboutNode(state, item);
-    add.textContent = next ? say`Add guess ${next[next.length - 1] + 1} of head ${next.length} (${signed(nodeValue(state.rows, next))})` : say`No guess can follow`;
+    add.textContent = next ? say`Add guess ${next.at(-1) + 1} of head ${next.length} (${signed(nodeValue(state.rows, next))})` : say`No guess can follow`;
     remove.hidden = item.depth === 0 || item.ghost;
     remove.textContent = say`Remove ${plural(gone.length, "node")} (${signed(-gone.reduce((sum, node) => sum + nodeValue(state.rows, node), 0))})`;
     add.classList.toggle("is-idle", !next);
@@ -54,7 +54,7 @@ function speedWords({ stepMs }, length, size) {
 
 function aboutNode({ rows }, { node, ghost, gain, best }) {
   if (!node.length) return say`The token the model has already chosen: always kept, so every step makes at least this one.`;
-  const alone = rows[node.length - 1][node[node.length - 1]];
+  const alone = rows[node.length - 1][node.at(-1)];
   const chance = node.length === 1 ? say`Right at ${percent(alone)} of the positions` : say`Right at ${percent(alone)} of the positions, together with all before it at ${percent(gain)}`;
   const worth = ghost ? say`${chance}: that is what it would add to a step.` : say`${chance}: that is what it adds to a step.`;
   return best ? `${worth} ${say`No other guess would gain more.`}` : worth;

@@ -58,7 +58,7 @@ function neighbour(items, from, key) {
     ArrowLeft: () => items[from.parent],
     ArrowRight: () => items.find((item) => item.parent === items.indexOf(from)),
     Home: () => items[0],
-    End: () => items[items.length - 1],
+    End: () => items.at(-1),
   };
   return moves[key]() || from;
 }

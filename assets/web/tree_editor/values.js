@@ -33,5 +33,5 @@ function additions(rows, nodes) {
 }
 
 // A node in words, as everywhere on the page: heads and guesses from 1.
-const nodeName = (node) => (node.length ? say`head ${node.length}, guess ${node[node.length - 1] + 1}` : say`the root`);
+const nodeName = (node) => (node.length ? say`head ${node.length}, guess ${node.at(-1) + 1}` : say`the root`);
 const signed = (value) => (value < 0 ? "−" : "+") + probability(Math.abs(value));

@@ -28,7 +28,7 @@ from ui.runs.session import Session
 from ui.tabs.hardware.choice import Choice
 from ui.tabs.hardware.measuring import Found, measure_cache, measure_passes, measure_products, measure_sharing
 from ui.tabs.openings import RecordedHardware, recorded
-from ui.tabs.run_bar import connect_run, run_buttons, shown
+from ui.tabs.run_bar import connect_run, or_skip, run_buttons, shown
 
 PASSES, CACHE, SHARING, PRODUCTS = "passes", "cache", "sharing", "products"
 PASSES_NOTE = """<p class="note">What to see: up to some tokens a pass takes the time of one; that is the
@@ -82,7 +82,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     def work(flag: StopFlag, name: str, count: int, own: Selection) -> Iterator[tuple[Any, ...]]:
         for found in measure(session, name, count, own, flag):
             records = (found.machine, found.passes, found.growth, found.kinds, found.products)
-            yield *shown(found), *(gr.skip() if each is None else each for each in records)
+            yield *shown(found), *map(or_skip, records)
 
     # New records trigger the drawing: the charts are not outputs of the stream.
     connect_run(
@@ -109,5 +109,4 @@ def measure(
     else:
         others = {PASSES: measure_passes, SHARING: measure_sharing, PRODUCTS: measure_products}
         work = partial(others[name], flag=flag)
-    for item in session.on_engine(work, selection, flag):
-        yield item if isinstance(item, Found) else Found(**vars(item))
+    yield from session.on_engine(work, selection, flag, kind=Found)

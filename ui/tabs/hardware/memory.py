@@ -18,7 +18,7 @@ from medusa_core.hardware.operators import (
 )
 from medusa_core.hardware.shapes import MHA, ModelShape, divisors
 from medusa_core.words import bytes_words
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE
 from ui.components.views import TextLine
 from ui.figures.hardware import fits_chart, ratio_chart, sharing_drawing
 from ui.records.settings import Selection
@@ -64,7 +64,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
             return tuple(gr.skip() for _ in sizes)
         return shape.layers, shape.heads, shape.kv_heads, shape.head_size
 
-    choice.model.input(fill, [choice.model, choice.selection], sizes, queue=False, **QUIET)
+    choice.model.input(fill, [choice.model, choice.selection], sizes, **AT_ONCE)
 
 
 def _controls() -> tuple[list[Any], list[Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import gradio as gr
@@ -20,6 +19,7 @@ from medusa_core.hardware.operators import (
     timed,
 )
 from medusa_core.words import bytes_words, flops_words, seconds_words
+from ui.components.figure_table import grid, html_part, wrap
 from ui.components.views import TextLine
 from ui.figures.hardware import roofline_chart
 from ui.records.words import Words
@@ -40,7 +40,6 @@ fit, and a larger batch moves the filled marks to the right. Learn has a card on
 CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)
 BATCHES, LENGTHS = (1, 2, 4, 8, 16, 32, 64), (128, 256, 512, 1024, 2048, 4096, 8192)
 SWEEP_NOTE = "FLOP a byte by the formulas, as the paper prints them, and the TFLOP/s that the roof allows."
-COLUMNS = ("product", "calls", "FLOP", "bytes", "FLOP a byte", "time of a call", "limit")
 
 
 def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
@@ -52,7 +51,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         label="Roofline by formula, with the speeds that the paper measured", elem_id="hardware-roofline"
     )
     gr.HTML(NOTE, apply_default_css=False)
-    table = gr.HTML(elem_id="hardware-table", apply_default_css=False)
+    table = html_part("", "hardware-table")
     connect_drawing(
         session, choice, draw, [*triggers, *(slider.input for slider in sliders)], sliders, words,
         [plot, table],
@@ -77,7 +76,7 @@ def draw(chosen: Chosen, batch: int, tokens: int, context: int) -> tuple[Any, ..
         seconds_words(seconds[DECODE]), seconds_words(seconds[PARALLEL]), tokens,
         f"{seconds[PARALLEL] / seconds[DECODE]:.2f}",
     )  # fmt: skip
-    return words, figure, table_of(chosen, steps[PARALLEL]) + sweeps_of(chosen)
+    return words, figure, wrap(table_of(chosen, steps[PARALLEL]) + sweeps_of(chosen))
 
 
 def sweeps_of(chosen: Chosen) -> str:
@@ -101,35 +100,26 @@ def _sweep(chosen: Chosen, title: str, name: str, works: dict[int, tuple[int, in
     """Rows by batch or length, columns by candidates: FLOP a byte, and TFLOP/s under the roof."""
     rows = []
     for first, (batch, context) in works.items():
-        cells = []
+        row = {"candidates": f"{first:,}"}
         for tokens in CANDIDATES:
             work = Work(batch, tokens, context)
             intensity = next(one for one in operators(chosen.shape, work) if one.name == name).intensity
-            cells.append(f"{intensity:.2f} · {chosen.device.attainable(intensity) / TERA:.1f}")
-        rows.append((f"{first:,}", cells))
-    return f"<h4>{title}</h4>" + _markup(("candidates", *map(str, CANDIDATES)), rows)
-
-
-def _markup(columns: Sequence[str], rows: Sequence[tuple[str, Sequence[Any]]]) -> str:
-    """A table with named rows, unescaped: for our own names and numbers alone."""
-    head = "".join(f"<th scope='col'>{name}</th>" for name in columns)
-    body = "".join(
-        f"<tr><th scope='row'>{name}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
-        for name, cells in rows
-    )
-    return (
-        "<div class='scroll' tabindex='0'><table class='hardware-table'>"
-        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-    )
+            row[str(tokens)] = f"{intensity:.2f} · {chosen.device.attainable(intensity) / TERA:.1f}"
+        rows.append(row)
+    return f"<h3>{title}</h3>{grid('', rows)}"
 
 
 def table_of(chosen: Chosen, work: Work) -> str:
-    rows = []
-    for each in timed(operators(chosen.shape, work), chosen.device):
-        product = each.product
-        cells = (
-            product.calls, flops_words(product.flops), bytes_words(product.moved), f"{product.intensity:.2f}",
-            seconds_words(each.seconds), "memory" if each.memory_bound else "arithmetic",
-        )  # fmt: skip
-        rows.append((product.name, cells))
-    return _markup(COLUMNS, rows)
+    rows = [
+        {
+            "product": each.product.name,
+            "calls": str(each.product.calls),
+            "FLOP": flops_words(each.product.flops),
+            "bytes": bytes_words(each.product.moved),
+            "FLOP a byte": f"{each.product.intensity:.2f}",
+            "time of a call": seconds_words(each.seconds),
+            "limit": "memory" if each.memory_bound else "arithmetic",
+        }
+        for each in timed(operators(chosen.shape, work), chosen.device)
+    ]
+    return grid("", rows)

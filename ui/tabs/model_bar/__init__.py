@@ -15,7 +15,7 @@ import gradio as gr
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.components.controls import Controls, usual_in_menu
-from ui.components.events import QUIET, page_under_way
+from ui.components.events import AT_ONCE, QUIET, page_under_way
 from ui.components.views import TextLine
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update, with_flag_of_run
@@ -51,7 +51,7 @@ def build(session: Session, selection: gr.State) -> gr.events.Dependency:
             _build_picker(session, selection)
     # The load began with the server; a page that comes earlier shows its model as soon as it is there.
     loaded = page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
-    selection.change(lambda new: _line(session.models.badge(new), new), selection, line, queue=False, **QUIET)
+    selection.change(lambda new: _line(session.models.badge(new), new), selection, line, **AT_ONCE)
     return loaded
 
 
@@ -77,12 +77,12 @@ def _build_picker(session: Session, selection: gr.State) -> None:
 
     def connect(button: gr.Button, work: Callable[..., Any], inputs: list[Any], outputs: list[Any]) -> None:
         """A press of the button starts `work(flag, ...)` beside the runs of the engine."""
-        armed = button.click(_arm, flag, [cancel, status], queue=False, **QUIET)
+        armed = button.click(_arm, flag, [cancel, status], **AT_ONCE)
         event = armed.then(
             with_flag_of_run(work), [flag, *inputs], outputs, concurrency_id="models", concurrency_limit=4,
             **QUIET,
         )  # fmt: skip
-        event.then(lambda: gr.Button(interactive=False), None, cancel, queue=False, **QUIET)
+        event.then(lambda: gr.Button(interactive=False), None, cancel, **AT_ONCE)
 
     def choose(stop: StopFlag, mine: Selection, *names: str | bool) -> Iterator[tuple[Any, Any]]:
         work = _updates(session, names, lambda wish: session.models.choose(wish, mine, stop))
@@ -104,10 +104,10 @@ def _build_picker(session: Session, selection: gr.State) -> None:
         return kept, gr.Dropdown(entries(session, remembered(kept)), value=value), gr.Column(visible=False)
 
     connect(load, choose, [selection, menu, *(named if free else ())], [status, selection])
-    cancel.click(_halt, flag, None, queue=False, **QUIET)
+    cancel.click(_halt, flag, None, **AT_ONCE)
     if free:
         connect(check, estimate, [menu, *named], [status])
-        menu.input(lambda value: gr.Column(visible=value == OTHER), menu, whole, queue=False, **QUIET)
+        menu.input(lambda value: gr.Column(visible=value == OTHER), menu, whole, **AT_ONCE)
         page_under_way().load(
             lambda kept: gr.Dropdown(entries(session, remembered(kept))), stored, menu, **QUIET
         )
@@ -199,7 +199,7 @@ def mark_methods(
 
     outputs = [*menus, *(one.usual for one in controls)]
     for event in (loaded.then, selection.change):
-        event(marked, selection, outputs, queue=False, **QUIET)
+        event(marked, selection, outputs, **AT_ONCE)
 
 
 def _entries(menu: gr.Dropdown, lacking: Collection[str]) -> list[Any]:

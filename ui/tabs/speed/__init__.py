@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.config import GenerationConfig
-from ui.components.events import DRAWS, QUIET, SAVE
+from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE
 from ui.components.figure_table import grid, html_part, wrap
 from ui.components.views import TextLine
 from ui.figures.step_speed import step_bars, sweep_curves
@@ -100,7 +100,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
     # A new record triggers the drawing: the charts are not outputs of the stream.
     drawn = [words, warning, where, bars, table, curves, where_swept]
     gr.on([*opened, results.change, part.input], draw, [results, part, dark], drawn, **DRAWS)
-    packed = save.click(_packed, [results, part], [*file, bar.status], queue=False, **QUIET)
+    packed = save.click(_packed, [results, part], [*file, bar.status], **AT_ONCE)
     packed.then(None, file, None, js=SAVE, **QUIET)
     return menu
 

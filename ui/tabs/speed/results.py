@@ -43,6 +43,17 @@ PART_NAMES = {
     HOST: "loop {0}",
     FORWARD: "forward {0}",
 }
+LIMITS = {  # how the sentence on a step's time ends
+    MEMORY: "{2}, so {3} of it is waiting for memory, which fewer bytes would shorten.",
+    ARITHMETIC: "{2}, so {3} of it is arithmetic, which only fewer nodes or a narrower dtype would shorten.",
+    OVERHEAD: "{2}, so {3} of the step is overhead in its forward: many small operations, each of which has "
+    "to be started.",
+    DRAFTING: "the largest part of it, {2} ms or {3}, is making the guesses.",
+    HOST: "the largest part of it, {2} ms or {3}, is the loop around the forward: judging, keeping the cache "
+    "and writing the text.",
+    FORWARD: "the largest part of it, {2} ms or {3}, is the forward, whose least time is not known for this "
+    "kind of model.",
+}
 SWEPT = "swept"  # a record over dtypes
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
@@ -160,37 +171,9 @@ def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
 def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> Words:
     """What limits the step of one method, with the numbers that say so."""
     step = Words("a plain step") if name == PLAIN_METHOD else Words("a step of {0}", title_of(name))
-    took, part, share = f"{found.step_ms:.2f}", f"{found.ms:.2f}", f"{found.share:.0%}"
-    if found.kind == MEMORY:
-        return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is waiting for memory, which fewer "
-            "bytes would shorten.", step, took, _least(found, figures), share,
-        )  # fmt: skip
-    if found.kind == ARITHMETIC:
-        return Words(
-            "On this machine {0} takes {1} ms; {2}, so {3} of it is arithmetic, which only fewer nodes or "
-            "a narrower dtype would shorten.", step, took, _least(found, figures), share,
-        )  # fmt: skip
-    if found.kind == OVERHEAD:
-        return Words(
-            "On this machine {0} takes {1} ms, its forward {2}; {3}, so {4} of the step is overhead in the "
-            "forward: many small operations, each of which has to be started.",
-            step, took, f"{figures['phase_ms']['verify']:.2f}", _least(found, figures), share,
-        )  # fmt: skip
-    if found.kind == DRAFTING:
-        return Words(
-            "On this machine {0} takes {1} ms; the largest part of it, {2} ms or {3}, is making the guesses.",
-            step, took, part, share,
-        )  # fmt: skip
-    if found.kind == HOST:
-        return Words(
-            "On this machine {0} takes {1} ms; the largest part of it, {2} ms or {3}, is the loop around the "
-            "forward: judging, keeping the cache and writing the text.", step, took, part, share,
-        )  # fmt: skip
-    return Words(
-        "On this machine {0} takes {1} ms; the largest part of it, {2} ms or {3}, is the forward, whose "
-        "least time is not known for this kind of model.", step, took, part, share,
-    )  # fmt: skip
+    part = _least(found, figures) if found.kind in (MEMORY, ARITHMETIC, OVERHEAD) else f"{found.ms:.2f}"
+    sentence = f"On this machine {{0}} takes {{1}} ms; {LIMITS[found.kind]}"
+    return Words(sentence, step, f"{found.step_ms:.2f}", part, f"{found.share:.0%}")
 
 
 def _least(found: Bottleneck, figures: Mapping[str, Any]) -> Words:

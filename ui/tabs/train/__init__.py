@@ -10,7 +10,7 @@ import gradio as gr
 
 from medusa_core.errors import counted
 from medusa_core.training.config import Medusa1Config
-from ui.components.events import DRAWS, QUIET, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, turned_to
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
@@ -18,7 +18,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
-from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, say_when_too_long, shown
+from ui.tabs.run_bar import SIDE_WIDTH, connect_run, or_skip, run_buttons, say_when_too_long, shown
 from ui.tabs.train.download import connect_download, download_buttons
 from ui.tabs.train.plan import (
     EXAMPLES,
@@ -130,11 +130,11 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
                 yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, "", *_buttons(None)
             yield (
                 *shown(update),
-                gr.skip() if update.curves is None else update.curves,
-                done or gr.skip(),
+                or_skip(update.curves),
+                or_skip(done),
                 gain_table(done.gain) if done else gr.skip(),
                 gr.skip(),
-                *(_buttons(done) if done else (gr.skip(), gr.skip(), gr.skip())),
+                *(_buttons(done) if done else [gr.skip()] * 3),
             )
 
     # The charts follow the record: gradio touches every output of a stream each time.
@@ -230,7 +230,7 @@ def _form(most_minutes: float) -> list[Any]:
         steps, heads, rate, decay, weight, teacher = _settings()
     source.input(
         lambda kind: (SOURCE_NOTES[kind], gr.Textbox(visible=kind == PASTE), gr.File(visible=kind == FILE)),
-        source, [source_note, text, upload], queue=False, **QUIET,
+        source, [source_note, text, upload], **AT_ONCE,
     )  # fmt: skip
     recipe.input(
         lambda kind, learns: (
@@ -238,9 +238,9 @@ def _form(most_minutes: float) -> list[Any]:
             gr.Number(weight_for(kind, learns), visible=kind != "medusa1"),
             gr.Radio(visible=kind == "medusa2"),
         ),
-        [recipe, teacher], [recipe_note, weight, teacher], queue=False, **QUIET,
+        [recipe, teacher], [recipe_note, weight, teacher], **AT_ONCE,
     )  # fmt: skip
-    teacher.input(weight_for, [recipe, teacher], weight, queue=False, **QUIET)
+    teacher.input(weight_for, [recipe, teacher], weight, **AT_ONCE)
     return [recipe, source, text, upload, minutes, steps, heads, rate, decay, weight, teacher]
 
 

@@ -26,7 +26,7 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
-from ui.components.events import QUIET
+from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import TextLine
 from ui.records.settings import Selection
 from ui.records.updates import Update
@@ -94,7 +94,7 @@ def connect_download(
 ) -> None:
     """The button packs the heads of `trained`, and the browser fetches them once their address is there."""
     handout = DownloadFolder(Path(packed.GRADIO_CACHE))
-    said = button.click(lambda: PACKING, None, status, queue=False, **QUIET)
+    said = button.click(lambda: PACKING, None, status, **AT_ONCE)
     made = said.then(
         lambda done: _packed(session, handout, done), trained, [packed, status],
         concurrency_id="pack", concurrency_limit=1, **QUIET,

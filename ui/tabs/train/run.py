@@ -83,8 +83,7 @@ def train_heads(
                 # The folder's name is a local path, which is not shown.
                 raise MedusaError(str(error).replace(f"{name}{os.sep}", "").replace(name, "")) from error
 
-    for item in session.on_engine(work, model, flag, share):
-        yield item if isinstance(item, TrainUpdate) else TrainUpdate(**vars(item))
+    yield from session.on_engine(work, model, flag, share, kind=TrainUpdate)
 
 
 class History:

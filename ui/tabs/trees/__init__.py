@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import DRAWS, QUIET, SAVE, THEME, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
@@ -20,7 +20,7 @@ from ui.records.messages import encoded
 from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
-from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, run_buttons, shown
+from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, or_skip, run_buttons, shown
 from ui.tabs.trees import head_stats, shown_tree
 from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
@@ -101,9 +101,7 @@ def _connect_drawing(panel: TreesPanel, opened: list[Any]) -> None:
     panel.nodes.input(
         _regrow, panel.inputs(), [panel.stats, panel.start, *panel.sized()], **DRAWS | {"js": NODES_AND_THEME}
     )
-    taken = panel.best.click(
-        _take_best, panel.stats, [panel.stats, panel.nodes, panel.start], queue=False, **QUIET
-    )
+    taken = panel.best.click(_take_best, panel.stats, [panel.stats, panel.nodes, panel.start], **AT_ONCE)
     taken.then(draw_size, panel.inputs(), panel.sized(), **DRAWS)
 
 
@@ -153,7 +151,7 @@ def _connect_measuring(
 ) -> None:
     def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
         for measured in measure(session, stats, own, count, flag):
-            yield *shown(measured), measured.stats or gr.skip()
+            yield *shown(measured), or_skip(measured.stats)
 
     # A new record triggers the drawing: the charts are not outputs of the stream.
     run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
@@ -172,13 +170,12 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
             return "", ""
 
     saving = files["tree"].click(
-        tree_file, [panel.edited, panel.stats, panel.nodes], made, js=EDITED_TREE, queue=False, **QUIET
+        tree_file, [panel.edited, panel.stats, panel.nodes], made, js=EDITED_TREE, **AT_ONCE
     )
     saving.then(None, made, None, js=SAVE)
     numbers = files["numbers"].click(
-        lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made,
-        queue=False, **QUIET,
-    )  # fmt: skip
+        lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made, **AT_ONCE
+    )
     numbers.then(None, made, None, js=SAVE)
     # Queued, as is all that writes a state whose change draws: gradio fires no change for unqueued events.
     files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)

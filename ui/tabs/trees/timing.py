@@ -42,8 +42,7 @@ def measure(
     texts = example_texts(session.assets)
     # Not a nested function: another process may have to unpickle it.
     work = partial(_measure, stats=stats, texts=texts, count_again=count_again, flag=flag)
-    for item in session.on_engine(work, selection, flag):
-        yield item if isinstance(item, Measured) else Measured(**vars(item))
+    yield from session.on_engine(work, selection, flag, kind=Measured)
 
 
 def _measure(
