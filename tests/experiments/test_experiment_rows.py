@@ -225,6 +225,9 @@ def test_settings_are_read_and_refused(tmp_path, capsys):
     assert record.command.endswith("--model llama-13b --batches 2,64")
     assert any("batch 64: no number of candidates" in note for note in record.notes)
     capsys.readouterr()
-    for words, said in ((["--batches", "two"], "--batches is 'two'"), (["--batches", "0"], "--batches is '0'")):
+    for words, said in (
+        (["--batches", "two"], "--batches is 'two'"),
+        (["--batches", "0"], "--batches is '0'"),
+    ):
         assert main(["reproduce", "figure22", *words]) == 2
         assert said in capsys.readouterr().err

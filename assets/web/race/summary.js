@@ -66,7 +66,7 @@ function buildKey(drafter) {
   return root;
 =======
   return html("p", { class: "race-key", "data-drafter": drafter },
-    plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess, k its head or drafter, left out beside digits`} `,
+    plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `,
     "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
 >>>>>>> simplify-ui
 }
