@@ -94,14 +94,9 @@ const PHASE_WORDS = {
     : say`One forward of the base model reads the root’s row and says how likely each next token is. Nothing was guessed, so there is nothing to check.`),
   judge: judgeWords,
   keep: keepWords,
-<<<<<<< HEAD
   next: ({ step, recorded, hypothetical }) => {
-    const last = step.nodes[step.path[step.path.length - 1]];
-    if (!step.bonus && hypothetical) return say`What the model says after ${quoted(last)} was not recorded, so the next root is not known.`;
-=======
-  next: ({ step, recorded }) => {
     const last = step.nodes[step.path.at(-1)];
->>>>>>> simplify-ui
+    if (!step.bonus && hypothetical) return say`What the model says after ${quoted(last)} was not recorded, so the next root is not known.`;
     if (!step.bonus) return say`The run ends here: ${[...recorded.cuts.values()][0] || say`there is no next root`}.`;
     return say`The forward has already said what comes after the last kept token ${quoted(last)}: ${quoted(step.bonus)}, from the base model itself. It costs no extra forward, needs no check and is the root of the next step.`;
   },

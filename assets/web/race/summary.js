@@ -60,13 +60,7 @@ function recordedWords({ model, dtype, machine, threads, torch, date }) {
 function buildKey(drafter) {
   const [plain, draft] = [buildToken(say`root`, "", false), buildToken(say`guess`, "k", true)];
   for (const node of [plain, draft]) node.classList.add("on");
-<<<<<<< HEAD
-  root.append(plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `);
-  root.append("· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
-  return root;
-=======
   return html("p", { class: "race-key", "data-drafter": drafter },
     plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `,
     "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
->>>>>>> simplify-ui
 }
