@@ -3,7 +3,7 @@
 
 const SHOW = { width: 1200, height: 640, pad: 28, chip: [72, 26], pitch: [78, 31], line: 27, scale: 1.2, type: 13 };
 const TALL_SHOW = { width: 390, height: 780, pad: 14, chip: [52, 21], pitch: [56, 24], line: 19, scale: 1, type: 10 };
-const WIDEST_PITCH = 112; // of the columns of a tree
+const WIDEST_PITCH = 112; // widest distance between columns
 const MOVED_IN = 0.22; // share of a pass until its guesses are in their places
 const JUDGED_AT = 0.78; // share from which kept tokens go into the text
 const eased = (share) => { const s = Math.max(0, Math.min(1, share)); return s * s * (3 - 2 * s); };

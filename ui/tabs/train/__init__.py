@@ -126,7 +126,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         for update in train_heads(session, plan, flag, own):
             done = update.trained
             if not begun and update.curves is not None and update.curves.losses:
-                begun = True  # what stood there before stays for a training that is refused
+                begun = True  # a training that is refused leaves the charts before it
                 yield gr.skip(), gr.skip(), Curves(), None, NO_GAIN, "", *_buttons(None)
             yield (
                 *shown(update),
