@@ -204,7 +204,7 @@ def summary(trace: dict[str, Any], seconds: float, shown: float = 0.0) -> Words:
     tokens, steps = amount(output["new_tokens"], "token"), amount(output["steps"], "step")
     made = Words("{0} in {1}, {2} a step: {3}.", tokens, steps, f"{output['tokens_per_step']:.2f}", ended)
     times = [f"{output['tokens_per_second']:.0f}", f"{seconds:.1f}"]
-    if shown > SLOWED * seconds:
+    if shown >= 0.05 and shown > SLOWED * seconds:  # below, it would read as 0.0
         times.append(f"{shown:.1f}")
         slowed = Words("{0} tokens/s in the engine, {1} s in all, {2} s of them to show the steps.", *times)
         return sentences(made, slowed)
