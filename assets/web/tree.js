@@ -209,8 +209,8 @@ function planTree(scene, slim = false, room = null) {
 }
 
 // The gap with which so many columns fill the width, at the size that the height allows.
-function gapOf(style, columns, lines, { width, height }) {
-  const scale = Math.min(WHOLE.most, height / ((lines + 1) * style.pitch));
+function gapOf(style, columns, lines, { width, height, most = WHOLE.most }) {
+  const scale = Math.min(most, height / ((lines + 1) * style.pitch));
   const free = width / scale - columns * style.width - 16;
   return Math.max(style.gap, Math.min(WHOLE.gap, Math.floor(free / (columns - 1))));
 }

@@ -1,6 +1,7 @@
 // One frame of the film: the text so far, the phase with a sentence, the tree as the page draws it, and the count.
 
-const FILM = { narrow: 800, wide: 1080, pad: 20, line: 25, lines: 3, tallest: 620, head: 24, largest: 1.1 };
+const FILM = { narrow: 960, wide: 1080, pad: 20, line: 25, lines: 3, tallest: 620, head: 24, largest: 1 };
+const FILM_ROOM = { width: FILM.narrow - 2 * FILM.pad, height: FILM.tallest, most: FILM.largest }; // columns move apart to fill it
 const FILM_FONT = "15.5px system-ui, sans-serif"; // as .mdv-filmtext in share.css, for measuring
 const TEXT_TOP = 46;
 const PHASE_TOP = TEXT_TOP + FILM.lines * FILM.line + 30;
@@ -21,7 +22,7 @@ const filmPhases = (step) => (step.nodes.length > 1 ? [["propose", 1300], ["judg
 
 // One size for all frames of these scenes.
 function filmSize(scenes) {
-  const plans = scenes.map((scene) => planTree(scene));
+  const plans = scenes.map((scene) => planTree(scene, false, FILM_ROOM));
   const widest = Math.max(...plans.map((plan) => plan.width));
   const highest = Math.max(...plans.map((plan) => plan.height)) + FILM.head;
   const width = Math.round(Math.min(FILM.wide, Math.max(FILM.narrow, widest + 2 * FILM.pad)));
@@ -91,7 +92,7 @@ function filmWords({ step, phase }) {
 }
 
 function filmTree(scene, { scale }) {
-  const plan = planTree(scene);
+  const plan = planTree(scene, false, FILM_ROOM);
   const names = plan.columns.map((name, depth) => svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name));
   const edges = plan.shown.filter((i) => i > 0).map((i) => edgeOf(scene, plan, i));
   const folds = plan.folds.map((fold, k) => foldOf(plan, fold, plan.rowOf.get("fold" + k), null));
