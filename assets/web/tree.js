@@ -4,8 +4,8 @@ const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
 // A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, and
 // where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger. Columns
-// move apart, up to `gap`, to fill the width.
-const WHOLE = { least: 0.5, slim: 560, legible: 0.72, most: 1.5, gap: 96 };
+// move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree is at least of the size `free` then.
+const WHOLE = { least: 0.5, slim: 560, legible: 0.72, free: 0.9, most: 1.5, gap: 96 };
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -62,7 +62,9 @@ function makeTree(store, whole = false) {
 
   function planOf(scene) {
     scene.rows = rowsOf(scene);
-    return planTree(scene, isSlim(scene), whole && room.width > 0 && isFilled() ? { width: room.width - 4, height: box.clientHeight - 44 } : null);
+    if (!whole || !room.width) return planTree(scene, isSlim(scene));
+    const height = isFilled() ? { height: box.clientHeight - 44 } : { height: Infinity, most: WHOLE.free }; // a box as high as its tree
+    return planTree(scene, isSlim(scene), { width: room.width - 4, ...height });
   }
 
   function rebuild(scene) {
@@ -227,7 +229,7 @@ function columnName(nodes, depth, slim) {
   if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
   if (heads.size === 1 && isKnown(head)) return say`head ${head}`;
-  return slim && nodes.some((node) => node.depth > 9) ? String(depth) : say`depth ${depth}`; // ten words side by side would touch
+  return slim ? String(depth) : say`depth ${depth}`; // the words side by side would touch
 }
 
 function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {
