@@ -149,22 +149,21 @@ def _machines(folder: Path) -> list[str]:
 
 
 def _gpus(folder: Path) -> list[str]:
-    """What single runs of ``bench`` measured, a row for each method or size of tree."""
-    head = ["machine", "model", "captured", "method", "nodes", "tokens per step", "ms a step"]
+    """What single runs of ``bench`` measured: a table for each machine."""
+    head = ["model", "captured", "method", "nodes", "tokens per step", "ms a step"]
     head += ["over a plain step", "tokens/s", "over plain decoding", "over the limit", "peak memory"]
-    lines: list[list[str]] = []
-    origins: list[str] = []
+    lines: list[str] = []
     for file in sorted(folder.glob(_BENCH)):
         runs = read_asset(file)
-        lines += [cells for run in runs for cells in _bench_cells(run)]
-        origins += ["", _bench_origin(runs)]
-    return [*_grid(head, lines), *origins] if lines else ["Not measured yet on a GPU."]
+        table = _grid(head, (cells for run in runs for cells in _bench_cells(run)))
+        lines += ["", *table, "", *_bench_origin(runs)]
+    return lines[1:] or ["Not measured yet on a GPU."]
 
 
 def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
     """The rows of one run. Those of other programs have no step of ours, and are never captured."""
     record = run["record"]
-    machine, model = MachineRecord(**record["machine"]), ModelRecord(**record["model"])
+    model = ModelRecord(**record["model"])
     methods = record.get("methods", {})
     rows = [{**row, "method": name, "nodes": row.get("tree_nodes")} for name, row in methods.items()]
     rows = rows or record["points"]
@@ -173,7 +172,6 @@ def _bench_cells(run: dict[str, Any]) -> Iterator[list[str]]:
         step, nodes, limit = (row.get(name) for name in ("step_ms", "nodes", "over_limit"))
         overhead = row.get("overhead", step / plain if step and plain else None)
         yield [
-            store.title_of(machine),
             f"{model.base}, {count_words(model.parameters)}",
             "" if step is None else next(cell for words, cell in _CAPTURED.items() if words in model.forward),
             NAMES.get(row["method"], row["method"]),
@@ -196,8 +194,8 @@ def _range_words(row: dict[str, Any], name: str, digits: int = 2) -> str:
     return Spread(median=row[name], low=low, high=high).words(digits)
 
 
-def _bench_origin(runs: list[dict[str, Any]]) -> str:
-    """``_origin`` for the runs of one machine, each value once."""
+def _bench_origin(runs: list[dict[str, Any]]) -> list[str]:
+    """``_origin`` for the runs of one machine: each value once, then a command a line."""
     machines = [MachineRecord(**run["record"]["machine"]) for run in runs]
     facts = [
         *(store.title_of(machine) for machine in machines),
@@ -205,11 +203,11 @@ def _bench_origin(runs: list[dict[str, Any]]) -> str:
         *(f"torch {machine.torch}" for machine in machines),
         *(_day(run["date"]) for run in runs),
     ]
-    commands = (
-        ", ".join([f"`{run['command']}`", *_busy(machine)])
+    commands = [
+        ", ".join([f"- `{run['command']}`", *_busy(machine)])
         for run, machine in zip(runs, machines, strict=True)
-    )
-    return f"{', '.join(dict.fromkeys(facts))}: {'; '.join(commands)}"
+    ]
+    return [f"{', '.join(dict.fromkeys(facts))}, in the order of the rows:", "", *commands]
 
 
 def _steps(rows: list[Row]) -> list[str]:

@@ -191,14 +191,14 @@ BENCH = store.MEASURED / "nvidia-h200" / "bench.jsonl"
 
 
 def gpu_rows(lines):
-    """The table's rows by its head."""
+    """The rows of one machine's table by its head."""
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|")
     return [dict(zip(head, row, strict=True)) for row in rows]
 
 
 def test_the_table_of_gpus_has_a_row_for_each_method_and_size_of_the_stored_runs():
     lines = tables.table("gpu")
-    rows = [row for row in gpu_rows(lines) if row["machine"] == "NVIDIA H200"]
+    rows = gpu_rows(lines)
     shape = "llama-7b, random weights, 6.74 B"
     assert [[row[name] for name in ("model", "captured", "method", "nodes")] for row in rows] == [
         ["embedded, 14.4 M", "no", "plain decoding", "1"],
@@ -223,21 +223,26 @@ def test_the_table_of_gpus_has_a_row_for_each_method_and_size_of_the_stored_runs
     # As README says below it.
     plain = [float(rows[place]["ms a step"]) for place in (0, 3)]
     assert plain[1] < plain[0] / 2
-    assert all(f"`{run['command']}`" in lines[-1] for run in runs)
-    assert lines[-1].startswith("NVIDIA H200, bfloat16, torch 2.11.0+cu130, 26 November 2026, 27 November")
+    origin = lines[-len(runs) - 2 :]
+    assert origin[0].startswith("NVIDIA H200, bfloat16, torch 2.11.0+cu130, 26 November 2026, 27 November")
+    assert all(line.startswith(f"- `{run['command']}`") for line, run in zip(origin[2:], runs, strict=True))
 
 
-def test_a_second_machine_s_runs_are_rows_behind_the_first_one_s(tmp_path):
+def test_a_second_machine_s_runs_have_a_table_of_their_own(tmp_path):
     for folder, name, run in (("nvidia-a", "NVIDIA A", 1), ("nvidia-b", "NVIDIA B", 3)):
         data = json.loads(BENCH.read_text(encoding="utf-8").splitlines()[run])
         data["record"]["machine"] |= {"gpu": name, "other_cores_busy": 0.9 if name[-1] == "B" else 0.0}
         (tmp_path / folder).mkdir()
         (tmp_path / folder / BENCH.name).write_text(json.dumps(data) + "\n", encoding="utf-8")
     lines = tables.table("gpu", tmp_path)
-    assert [row["machine"] for row in gpu_rows(lines)] == ["NVIDIA A"] * 2 + ["NVIDIA B"] * 4
-    first, second = (line for line in lines if line.startswith("NVIDIA"))
-    assert (first.startswith("NVIDIA A, "), first.endswith("`")) == (True, True)
-    assert second.endswith("`, while other programs used 0.9 cores")
+    first, second = (i for i, line in enumerate(lines) if line.startswith("NVIDIA"))
+    assert (lines[first][:10], lines[second][:10]) == ("NVIDIA A, ", "NVIDIA B, ")
+    tables_of = gpu_rows(lines[:first]), gpu_rows(lines[first:second])
+    assert [len(rows) for rows in tables_of] == [2, 4]
+    assert (lines[first + 2][-1:], lines[-1].endswith("`, while other programs used 0.9 cores")) == (
+        "`",
+        True,
+    )
     # Of the tree sizes alone there are no tokens, and no columns for them.
     (tmp_path / "nvidia-a" / BENCH.name).unlink()
     assert "tokens/s" not in tables.table("gpu", tmp_path)[0]
