@@ -21,7 +21,7 @@ from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.drafters import Drafter, NativeDrafter, RowsDrafter, propose_all
+from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps
@@ -111,21 +111,19 @@ class Run:
         else:
             # The last token is read anew, for the logits and the hidden state that the run starts from.
             known = len(self.prompt) - 1
-            if isinstance(self.drafter, RowsDrafter) and self.drafter.features.all_rows:
+            if self.drafter.features.all_rows:
                 known = min(known, self.drafter.length)  # it needs the features of all further tokens
             self.cache.truncate(known)
             self.cache.reserve(slots)
+        self.drafter.read_cache(self.cache)
         self.drafter.truncate(self.cache.length)
-        if isinstance(self.drafter, RowsDrafter):
-            self.drafter.reserve(slots)
+        self.drafter.reserve(slots)
         return self.prompt[self.cache.length :]
 
     def begin(self, logits: torch.Tensor, features: torch.Tensor) -> None:
         """Choose the first root by the logits [V] of the prompt's last token."""
         _check_output(logits, self.target)
         self.drafter.begin(self.prompt, features)
-        if self.whole is not None:
-            self.whole.follow(features[-1:])
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
@@ -151,7 +149,7 @@ class Run:
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
         self.drafter.observe(accepted, features[path] if every else last)
         if self.whole is not None and not in_place:
-            self.whole.follow(last)
+            self.whole.restart()
         if self.processor is not None:
             self.processor.observe(accepted)
         self.root = verdict.bonus
@@ -230,8 +228,9 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
 
 def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Judged]:
     """One step of each run."""
-    trees = propose_all(
-        [run.drafter for run in running], [run.root for run in running], [run.depth_left for run in running]
+    drafters = [run.drafter for run in running]
+    trees = drafters[0].propose_all(
+        drafters, [run.root for run in running], [run.depth_left for run in running]
     )
     clock.lap()
     results = target.verify_all(trees, [run.own_cache for run in running], running[0].drafter.features)
@@ -256,13 +255,10 @@ def _whole(run: Run, clock: Clock) -> Judged | None:
 
 def greedy_steps(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedySteps | None:
     """Steps of one call of C each; None where rule, drafter or forward need Python between the phases."""
-    if not rule.by_argmax or not isinstance(drafter, NativeDrafter):
-        return None
-    forward = target.forward
-    if not isinstance(forward, LlamaForward):
+    if not rule.by_argmax or not isinstance(forward := target.forward, LlamaForward):
         return None
     guessing = drafter.guessing
-    return GreedySteps(forward, drafter.shape, guessing, drafter.guess) if guessing else None
+    return None if guessing is None else GreedySteps(forward, guessing, drafter.propose)
 
 
 def read_prompt(run: Run) -> None:

@@ -33,7 +33,7 @@ from medusa_core.drafters import Drafter
 from medusa_core.drafters._head_trees import dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.drafter import DynamicDrafter, MedusaDrafter
+from medusa_core.drafters.medusa.drafter import MedusaDrafter
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.model.quantization import lm_head_weight
@@ -301,7 +301,7 @@ def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
 
 def _drafter_of(found: HeadsWithTree, tree: Tree | None, device: torch.device) -> Drafter:
     if is_dynamic(tree):
-        return DynamicDrafter(found.heads, dynamic_nodes(tree), device)
+        return MedusaDrafter(found.heads, dynamic_nodes(tree), device)
     if tree is None:
         tree = found.tree
     elif not isinstance(tree, Topology):

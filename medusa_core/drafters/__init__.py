@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from medusa_core.acceptance import NoSettings as NoSettings
 from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
-from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this package offers
-    BatchDrafter,
-    CacheDrafter,
-    Drafter,
-    NativeDrafter,
-    RowsDrafter,
-    SamplingDrafter,
-    propose_all,
-)
+from medusa_core.drafters._drafter import Drafter as Drafter
 from medusa_core.drafters._head_trees import is_dynamic
 from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting

@@ -19,11 +19,8 @@ from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import AUTO_METHOD, GenerationConfig
 from medusa_core.decoding import Run, Step, decode_batch, read_prompt
 from medusa_core.drafters import (
-    CacheDrafter,
     Draft,
     Drafter,
-    RowsDrafter,
-    SamplingDrafter,
     auto_method,
     draft_of,
     drafters_of,
@@ -78,7 +75,7 @@ class RunState:
     @property
     def nbytes(self) -> int:
         """Bytes of what was read, by the target and by the drafter."""
-        return self.cache.nbytes + (self.drafter.cache_bytes if isinstance(self.drafter, RowsDrafter) else 0)
+        return self.cache.nbytes + (0 if self.drafter is None else self.drafter.cache_bytes)
 
     def made_for(self, config: GenerationConfig, draft: Draft | None) -> bool:
         """Whether the drafter has the method and the settings of ``config``, and these weights.
@@ -263,14 +260,10 @@ class Engine:
             before=prompt[len(prompt) - written :],
         )
         drafter = self._drafter(config, state)
-        if isinstance(drafter, SamplingDrafter):
-            drafter.sample_by(sampling_of(config, generator))
-        rule = make_rule(config, generator)
+        drafter.sample_by(sampling_of(config, generator))
+        rule, processor = make_rule(config, generator), processor_of(config)
         cache = state.cache if state is not None else None
-        if isinstance(drafter, CacheDrafter):
-            cache = cache if cache is not None else self.target.new_cache(0)
-            drafter.read_cache(cache)
-        budget, processor = config.max_new_tokens, processor_of(config)
+        budget = config.max_new_tokens
         return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters._own_settings import read_own_settings
@@ -71,7 +72,7 @@ def load(folder: Path, target: Target) -> BlockDraft:
     return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target), settings=settings)
 
 
-class BlockDrafter:
+class BlockDrafter(Drafter):
     """Drafts after a text of which it has read the hidden states of all tokens."""
 
     def __init__(self, target: Target, draft: BlockDraft, settings: Settings) -> None:
@@ -106,13 +107,15 @@ class BlockDrafter:
         self._rotary.prepare(rows + self._model.block)
         self._cache.reserve(rows + self._model.block)
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the prompt; ``features`` [T, 3 d] belong to its last T tokens."""
-        self._read(features[len(features) - (len(tokens) - self.length) :], features[-1:])
-
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read what was committed."""
-        self._read(features, features[-1:])
+        """Write the keys and values of tokens [A] by their hidden states [A, 3 d]; remember the last's."""
+        fused = self._model.fuse(features.to(self._embedding))
+        text = self._model.text(fused, self._rotary.at(self.length, len(fused)))
+        for layer, parts in enumerate(text):
+            key, value = (part.transpose(0, 1)[None] for part in parts)
+            self._cache.update(key, value, layer)
+        self._cache.commit(range(len(fused)))
+        self._last = fused[-1]
 
     def truncate(self, length: int) -> None:
         """Forget the text after ``length`` tokens."""
@@ -130,19 +133,6 @@ class BlockDrafter:
         logits = self._model.logits(output[: max(1, levels)]).float()
         guesses = Guesses.of(logits[:, None], self._tree.ranks)
         return self._tree.filled([root], [levels], guesses)[0]
-
-    def _read(self, features: torch.Tensor, last: torch.Tensor) -> None:
-        """Write the keys and values of tokens [T] by their hidden states [T, 3 d]; remember the last's."""
-        self._last = self._model.fuse(last.to(self._embedding))[0]
-        count = len(features)
-        if not count:
-            return
-        fused = self._model.fuse(features.to(self._embedding))
-        text = self._model.text(fused, self._rotary.at(self.length, count))
-        for layer, parts in enumerate(text):
-            key, value = (part.transpose(0, 1)[None] for part in parts)
-            self._cache.update(key, value, layer)
-        self._cache.commit(range(count))
 
 
 def _origin(level: int, rank: int) -> Origin:

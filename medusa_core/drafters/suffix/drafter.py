@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import Draft
+from medusa_core.drafters import Draft, Drafter
 from medusa_core.drafters.suffix import Settings
 from medusa_core.drafters.suffix.automaton import Match, SuffixAutomaton
 from medusa_core.errors import counted
-from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ class Guess:
     match: Match  # the path's longest ending, this token included, that stands in the text
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Keeps the automaton of the text and drafts its likeliest continuations."""
-
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -47,9 +44,10 @@ class SuffixDrafter:
         self._tokens: list[int] = []
         self._automaton = SuffixAutomaton()
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the tokens of the prompt that are not read yet."""
-        self._extend(tokens[len(self._tokens) :])
+    @property
+    def length(self) -> int:
+        """Tokens of the text that the automaton knows."""
+        return self._automaton.length
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The continuations of the text and ``root`` with the largest shares."""
@@ -67,18 +65,16 @@ class SuffixDrafter:
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the accepted tokens."""
-        self._extend(tokens)
+        """Add the tokens to the automaton."""
+        self._tokens += tokens
+        self._automaton.extend(tokens)
 
     def truncate(self, length: int) -> None:
         """Read the first ``length`` tokens anew: an automaton can only grow."""
         if length < len(self._tokens):
-            kept, self._tokens, self._automaton = self._tokens[:length], [], SuffixAutomaton()
-            self._extend(kept)
-
-    def _extend(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-        self._automaton.extend(tokens)
+            del self._tokens[length:]
+            self._automaton = SuffixAutomaton()
+            self._automaton.extend(self._tokens)
 
     def _origin(self, guess: Guess, depth: int) -> Origin:
         found, size = self._automaton.count(guess.match), guess.match.length - 1
