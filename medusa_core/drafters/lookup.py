@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Draft, Drafter, Drafting, Method
-from medusa_core.drafters._cost import NOTHING
 from medusa_core.errors import counted
 from medusa_core.trees.origin import ROOT, Origin
 
@@ -44,7 +43,6 @@ METHOD = Method(
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter",
     settings=Settings,
-    cost=NOTHING,
     design="It looks tokens up in the text, on the host: no matrix product.",
     drafting=Drafting(
         reads=("the last tokens of the text",),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Draft, Drafter, Drafting, Method
-from medusa_core.drafters._cost import NOTHING
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.trees.origin import ROOT, Origin
 
@@ -42,7 +41,6 @@ METHOD = Method(
     build=f"{__name__}:NgramDrafter",
     joins="n-grams",
     settings=Settings,
-    cost=NOTHING,
     design="It counts n-grams of the text, on the host: no matrix product.",
     drafting=Drafting(
         reads=("the root",),

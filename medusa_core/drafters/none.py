@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters import Draft, Drafter, Method, NoSettings
-from medusa_core.drafters._cost import NOTHING
 from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ METHOD = Method(
     mark="",
     help="no drafts: one token a step, the baseline",
     build=f"{__name__}:PlainDrafter",
-    cost=NOTHING,
     design="The model alone, one token a step.",
 )
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import Reading, draft_of, reading_of
+from medusa_core.drafters import Reading, draft_of
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
@@ -120,9 +120,10 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
     nodes = max(1, round(step.nodes))
     products = operators(shape, Work(step.runs, nodes, nodes + round(step.positions), held))
     logits = step.runs * nodes * target.vocab_size
+    draft = draft_of(engine.drafts, config)
     row = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, target.dtype.itemsize)
     return {
-        "propose": reading_of(draft_of(engine.drafts, config), _depth(engine, config), step.runs),
+        "propose": draft.reading(_depth(engine, config), step.runs) if draft else Reading(0, 0),
         "verify": Reading(
             sum(one.calls * one.moved for one in products), sum(one.calls * one.flops for one in products)
         ),

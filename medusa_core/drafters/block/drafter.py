@@ -8,16 +8,15 @@ T tokens · K rows of a block · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
-from medusa_core.drafters import Drafter
+from medusa_core.drafters import Draft, Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters._own_settings import read_own_settings
@@ -36,13 +35,11 @@ from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)
-class BlockDraft:
+class BlockDraft(Draft):
     """A drafter's network on the device of the target's LM head and in its dtype."""
 
     model: BlockModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:

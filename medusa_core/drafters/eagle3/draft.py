@@ -5,15 +5,16 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
 from medusa_core.checkpoints.files import State, require_finite
+from medusa_core.drafters import Draft
 from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
@@ -34,7 +35,7 @@ _OTHER = "it belongs to another model, so give --heads made for this one, or --h
 
 
 @dataclass(frozen=True)
-class Eagle3Draft:
+class Eagle3Draft(Draft):
     """A draft model on the device of the target's LM head and in its dtype.
 
     ``layers`` are the states of the target that it fuses, as ``Features`` name them.
@@ -45,8 +46,6 @@ class Eagle3Draft:
     model: DraftModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     library: Library | None = None  # computes the layer in C
     record: Record | None = None  # captures the growth of a tree on a GPU
     rotary: RotaryTable = field(init=False)
@@ -111,7 +110,7 @@ def build(
         model.requires_grad_(False).eval(),
         embedding,
         layers,
-        notes,
+        notes=notes,
         library=target.library,
         record=target.record,
     )

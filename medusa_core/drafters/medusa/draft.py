@@ -14,7 +14,7 @@ from medusa_core.checkpoints.files import layout_of, read_config
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.names import BASE_KEY
 from medusa_core.drafters import Reading
-from medusa_core.drafters._head_trees import AUTO, LoadedHeads, named_tree
+from medusa_core.drafters._head_trees import AUTO, HeadsDraft, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MedusaDraft(LoadedHeads):
+class MedusaDraft(HeadsDraft):
     """Medusa's heads, which may be computed in C and have the tree that is fastest here."""
 
     kind = "Medusa"
@@ -108,6 +108,6 @@ def load(folder: Path, target: Target) -> MedusaDraft:
     return MedusaDraft(
         build_heads(tensors, target.held.lm_head(), folder),
         *tree_and_accuracies(folder, tensors.count, target.output_device),
-        tensors.notes,
         library=target.library,
+        notes=tensors.notes,
     )

@@ -85,7 +85,7 @@ def build(
         model.requires_grad_(False).eval(),
         table,
         LAST_HIDDEN.layers,
-        notes,
+        notes=notes,
         library=target.library,
         record=target.record,
     )
