@@ -71,8 +71,6 @@ class NucleusRule(DrawingRule):
             path=best,
             bonus=self._draws(logits, best[-1:])[0],
             passes=[node == 0 or count > 0 for node, count in enumerate(won)],
-            statistics=None,
-            threshold=None,
             failure="never drawn",
             reasons=[f"drawn {count} of {of} times" for count, of in zip(won, tried, strict=True)],
         )

@@ -62,8 +62,6 @@ class RejectionRule(DrawingRule):
             path=path,
             bonus=self._draw(p),
             passes=[node in on_path for node in range(tree.size)],
-            statistics=None,
-            threshold=None,
             failure="rejected by the draw",
             reasons=reasons,
         )
