@@ -30,7 +30,7 @@ from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, 
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
 from medusa_core.drafters import Drafter
-from medusa_core.drafters._head_trees import dynamic_nodes, is_dynamic
+from medusa_core.drafters._head_trees import DEFAULT, dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.drafter import MedusaDrafter
@@ -45,14 +45,6 @@ _WEIGHING = "rejection"  # a rule of the engine that has no place here
 _OWN_CACHE = ("quantized", "offloaded")  # caches that users ask for because they differ from ours
 # What transformers hands to every decoding loop; anything else would change the forward.
 _HANDLED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
-
-
-@dataclass(frozen=True)
-class HeadsWithTree:
-    """Loaded heads and the tree that was made for them."""
-
-    heads: MedusaHeads
-    tree: Topology
 
 
 @dataclass
@@ -85,7 +77,7 @@ class CriteriaStopper:
         return kept, None
 
 
-def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> HeadsWithTree:
+def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> MedusaDraft:
     """Heads for ``model`` from a folder or hub name, to be given to many calls as ``medusa_heads``.
 
     Heads that come with an adapter of their base want it in the model: ``model.load_adapter(FOLDER)`` first.
@@ -100,10 +92,10 @@ def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> Head
     lm_head = lm_head_weight(model)
     heads = build_heads(read_heads(folder), lm_head, folder)
     file = tree_beside(folder, lm_head.device)
-    return HeadsWithTree(heads, load_tree(str(file)) if file else _assumed_tree(heads))
+    return MedusaDraft(heads, load_tree(str(file)) if file else None)
 
 
-Heads = str | PathLike[str] | MedusaHeads | HeadsWithTree
+Heads = str | PathLike[str] | MedusaHeads | MedusaDraft
 Tree = str | Topology | Sequence[Sequence[int]]
 
 
@@ -283,15 +275,15 @@ def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> Non
         )
 
 
-def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
+def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:
     heads = getattr(model, "medusa_heads", None) if given is None else given
     if heads is None:
         folder = Path(model.name_or_path or ".")
         heads = heads_folder(folder) if model.name_or_path and folder.is_dir() else None
-    if isinstance(heads, HeadsWithTree):
+    if isinstance(heads, MedusaDraft):
         return heads
     if isinstance(heads, MedusaHeads):
-        return HeadsWithTree(heads, _assumed_tree(heads))
+        return MedusaDraft(heads)
     if isinstance(heads, str | PathLike):
         return load_medusa_heads(model, heads)
     raise MedusaError(
@@ -299,16 +291,11 @@ def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
     )
 
 
-def _drafter_of(found: HeadsWithTree, tree: Tree | None, device: torch.device) -> Drafter:
+def _drafter_of(found: MedusaDraft, tree: Tree | None, device: torch.device) -> Drafter:
     if is_dynamic(tree):
         return MedusaDrafter(found.heads, dynamic_nodes(tree), device)
     if tree is None:
-        tree = found.tree
+        tree = found.tree(DEFAULT)
     elif not isinstance(tree, Topology):
         tree = load_tree(tree) if isinstance(tree, str) else Topology.from_choices(tree)
     return MedusaDrafter(found.heads, tree, device)
-
-
-def _assumed_tree(heads: MedusaHeads) -> Topology:
-    """The best small tree for heads whose accuracies were not measured."""
-    return MedusaDraft(heads).tree("default")

@@ -192,8 +192,13 @@ def owner_of(folder: Path) -> str:
 
 
 def load_draft(name: str, folder: Path, target: Target) -> Draft:
-    """Weights of the method ``name`` for ``target``. Raises MedusaError when they do not fit it."""
-    return pkgutil.resolve_name(method(name).load)(folder, target)
+    """Weights of the method ``name`` for ``target``, with the settings that lie beside them.
+
+    Raises MedusaError when they do not fit it, and for damaged files.
+    """
+    found, read_settings = method(name), pkgutil.resolve_name(f"{__name__}._own_settings:read_own_settings")
+    draft: Draft = pkgutil.resolve_name(found.load)(folder, target)
+    return replace(draft, settings=read_settings(folder, found.settings, target.output_device))
 
 
 def draft_size(folder: Path, base: ModelSize) -> DraftSize:

@@ -54,6 +54,7 @@ class PromptCache:
         return cls(RunState(target.new_cache(0)))
 
 
+@dataclass(eq=False)
 class Reply:
     """One reply while it is made: iterate for its steps, each a ``Step`` of the decode loop.
 
@@ -63,26 +64,20 @@ class Reply:
     iteration starts; when it ends or is broken off, the conversation has the text.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        messages: list[Message],
-        prompt: list[int],
-        config: GenerationConfig,
-        reused: int,
-        dropped: int,
-    ) -> None:
-        self.messages = messages
-        self.prompt = prompt
-        self.config = config
-        self.reused = reused
-        self.dropped = dropped
-        self.summary = conversation.engine.summary(config)  # its text ends before the end of the turn
-        self._conversation = conversation
+    conversation: Conversation
+    messages: list[Message]
+    prompt: list[int]
+    config: GenerationConfig
+    reused: int
+    dropped: int
+
+    def __post_init__(self) -> None:
+        # Its text ends before the end of the turn.
+        self.summary = self.conversation.engine.summary(self.config)
 
     def __iter__(self) -> Generator[Step, None, None]:
         """Decode. Raises MedusaError when the run cannot start."""
-        yield from self._conversation.decode(self)
+        yield from self.conversation.decode(self)
 
 
 class Conversation:

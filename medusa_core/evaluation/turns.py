@@ -1,6 +1,6 @@
 """Several methods run on the same prompts in turn, and what they did.
 
-Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
+Methods (or trees, settings, engines: ``take_turns`` takes any) are interleaved prompt by prompt and their
 order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
 figures of a method are medians over rounds.
 """
@@ -95,20 +95,6 @@ class Turn:
     prompt: int  # its number in the round, from 1
     last: bool  # whether all have had their turn on this prompt
     logs: Mapping[str, MethodLog]
-
-
-def interleave(
-    runners: Mapping[str, Runner],
-    prompts: Sequence[list[int]],
-    rounds: int,
-    progress: Callable[[str], None] = lambda name: None,
-) -> dict[str, MethodLog]:
-    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name."""
-    logs: Mapping[str, MethodLog] = {name: MethodLog() for name in runners}
-    for turn in take_turns(runners, prompts, rounds):
-        logs = turn.logs
-        progress(turn.name)
-    return dict(logs)
 
 
 def take_turns(

@@ -19,7 +19,6 @@ from torch.nn import functional as F
 from medusa_core.drafters import Draft, Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
-from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
@@ -65,8 +64,7 @@ def load(folder: Path, target: Target) -> BlockDraft:
             f"the block drafter in {folder} reads hidden states {', '.join(map(str, layers))}, the model has "
             f"{count} layers: it belongs to another model"
         )
-    settings = read_own_settings(folder, Settings, target.output_device)
-    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target), settings=settings)
+    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target))
 
 
 class BlockDrafter(Drafter):

@@ -21,8 +21,6 @@ from medusa_core.checkpoints.base import (
 from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.names import PICKLED_NAME, WEIGHTS_NAME
 from medusa_core.drafters import Draft, DraftSize
-from medusa_core.drafters._own_settings import read_own_settings
-from medusa_core.drafters.draft_model import Settings
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.quantization import packing_of
@@ -78,7 +76,7 @@ def load(folder: Path, target: Target) -> ModelDraft:
     model = Target(read)
     _require_smaller(folder, model, target)
     choose_forward(model, library=target.library, capture=target.choice.captured)
-    return ModelDraft(model, settings=read_own_settings(folder, Settings, device))
+    return ModelDraft(model)
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:

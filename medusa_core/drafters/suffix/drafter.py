@@ -13,6 +13,7 @@ from medusa_core.drafters.suffix import Settings
 from medusa_core.drafters.suffix.automaton import Match, SuffixAutomaton
 from medusa_core.errors import counted
 from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.tree import depths_of
 
 if TYPE_CHECKING:
     import torch
@@ -53,14 +54,12 @@ class SuffixDrafter(Drafter):
         """The continuations of the text and ``root`` with the largest shares."""
         depth = min(depth, self._settings.suffix_depth)
         drafted = grown(self._automaton, root, depth, self._settings.draft_nodes, self._settings.suffix_least)
-        depths = [0]
-        for guess in drafted:
-            depths.append(depths[guess.parent] + 1)
+        parents = [-1, *(guess.parent for guess in drafted)]
         p = [1.0, *(guess.p for guess in drafted)]
         return self._target.token_tree(
             [root, *(guess.token for guess in drafted)],
-            [-1, *(guess.parent for guess in drafted)],
-            [ROOT, *map(self._origin, drafted, depths[1:])],
+            parents,
+            [ROOT, *map(self._origin, drafted, depths_of(parents)[1:])],
             [1.0, *(guess.p / p[guess.parent] for guess in drafted)],
         )
 

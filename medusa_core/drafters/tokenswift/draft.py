@@ -11,8 +11,7 @@ import torch
 
 from medusa_core.checkpoints.files import read_config
 from medusa_core.drafters._head_trees import HeadsDraft, budget_tree, named_tree
-from medusa_core.drafters._own_settings import read_own_settings, tree_and_accuracies
-from medusa_core.drafters.tokenswift import Settings
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
@@ -70,5 +69,4 @@ def load(folder: Path, target: Target) -> TokenSwiftDraft:
     return TokenSwiftDraft(
         heads.requires_grad_(False).eval(),
         *tree_and_accuracies(folder, count, target.output_device),
-        settings=read_own_settings(folder, Settings, target.output_device),
     )
