@@ -208,21 +208,8 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
         ms = clock.times()
         for run, one, tokens, length in zip(running, judged, emitted, lengths, strict=True):
-            reason = run.finish_reason
-            yield (
-                run,
-                Step(
-                    run.steps - 1,
-                    one.tree,
-                    one.verdict,
-                    one.logits,
-                    tokens,
-                    length,
-                    ms,
-                    reason,
-                    one.model_logits,
-                ),
-            )
+            index, reason, logits = run.steps - 1, run.finish_reason, one.model_logits
+            yield run, Step(index, one.tree, one.verdict, one.logits, tokens, length, ms, reason, logits)
         running = [run for run in running if run.finish_reason is None]
 
 

@@ -82,23 +82,18 @@ class LayerMasks:
         """The window that all layers have; None where one of them sees everything."""
         return self.window if self.kinds == {SLIDING} else None
 
-    def visible(
-        self, allowed: torch.Tensor, depths: torch.Tensor, length: int, first: int = 0
-    ) -> dict[str, torch.Tensor]:
-        """Which rows see which, by kind of layer: bool [N, L + N], without the columns before ``first``."""
-        full = torch.cat([allowed.new_ones(len(allowed), length - first), allowed], dim=1)
+    def visible(self, allowed: torch.Tensor, depths: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
+        """Which rows see which, by kind of layer: bool [N, L + N]."""
+        full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
         return {
-            kind: full if kind == FULL else self._inside_window(full, depths, length, first)
-            for kind in self.kinds
+            kind: full if kind == FULL else self._inside_window(full, depths, length) for kind in self.kinds
         }
 
-    def _inside_window(
-        self, full: torch.Tensor, depths: torch.Tensor, length: int, first: int
-    ) -> torch.Tensor:
+    def _inside_window(self, full: torch.Tensor, depths: torch.Tensor, length: int) -> torch.Tensor:
         """``full`` without the rows whose position is a window or more before the reader's."""
         if self.window is None:
             return full
-        committed = torch.arange(first, length, device=full.device)
+        committed = torch.arange(length, device=full.device)
         positions = torch.cat([committed, depths + length])
         return full & (positions[None, :] > (depths + length)[:, None] - self.window)
 

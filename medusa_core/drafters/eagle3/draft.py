@@ -18,7 +18,7 @@ from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters import Draft
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
-from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
+from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.recorded_growth import RecordedGrowth
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
@@ -60,7 +60,7 @@ class Eagle3Draft(Draft):
                 return self.native(self.model, self.embedding, self.library)
             except NotLlamaError:
                 pass  # torch computes more kinds of model
-        return TorchNetwork(self.model, self.embedding)
+        return Network(self.model, self.embedding)
 
     @cached_property
     def growth(self) -> RecordedGrowth | None:
