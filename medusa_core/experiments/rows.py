@@ -54,6 +54,26 @@ def make_row(
     return row.model_copy(update={"speedup": _times(log, base), "overhead": overhead, "same_texts": same})
 
 
+def computed_row(
+    *, series: str, label: str, x: int, nodes: int, kept: float, rate: float, step_ms: float, overhead: float
+) -> Row:
+    """A row that formulas give, for which nothing ran: its speedup is the tokens kept over the overhead."""
+    return Row(
+        series=series,
+        label=label,
+        x=x,
+        prompts=0,
+        new_tokens=0,
+        tree_nodes=nodes,
+        tokens_per_step=Mean(mean=round(kept, 5), standard_error=None),
+        tokens_per_second=spread([rate]),
+        step_ms=round(step_ms, 4),
+        phase_ms={},
+        overhead=round(overhead, 4),
+        speedup=spread([kept / overhead]),
+    )
+
+
 def _step_ms(log: MethodLog) -> float:
     if log.has_phases:
         return log.mean_step("total")
