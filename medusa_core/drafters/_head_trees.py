@@ -93,12 +93,10 @@ def named_tree(
     heads: int,
     shipped: Topology | None,
     accuracies: Sequence[Sequence[float]] | None = None,
-    fastest: Topology | None = None,
 ) -> Topology:
-    """The tree that a setting names: "auto", "default" or one that ``load_tree`` knows.
+    """The tree that a setting names: "auto" without step times, "default" or one that ``load_tree`` knows.
 
-    ``shipped`` lies beside the heads, ``fastest`` is what "auto" means where step times are known. Raises
-    MedusaError for a name that no tree has.
+    ``shipped`` lies beside the heads. Raises MedusaError for a name that no tree has.
     """
     if isinstance(name, Topology):
         return name
@@ -109,8 +107,6 @@ def named_tree(
         raise MedusaError(
             "only Medusa's heads fill dynamic trees: leave Hydra's and TokenSwift's out, or name another tree"
         )
-    if name == AUTO and fastest is not None:
-        return fastest
     if name not in (AUTO, DEFAULT):
         return load_tree(name, besides=(AUTO, DEFAULT, f"{DYNAMIC}16"))
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
@@ -133,4 +129,4 @@ def dynamic_nodes(name: str) -> int:
 
 def budget_tree(nodes: int, heads: int, accuracies: Sequence[Sequence[float]] | None) -> Topology:
     """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-    return Topology.from_choices(search_tree(accuracies or assumed_accuracies(heads), nodes).choices)
+    return search_tree(accuracies or assumed_accuracies(heads), nodes).topology
