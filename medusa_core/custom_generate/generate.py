@@ -31,9 +31,9 @@ from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
 from medusa_core.drafters import Drafter
 from medusa_core.drafters._head_trees import DEFAULT, dynamic_nodes, is_dynamic
-from medusa_core.drafters.medusa.build import build_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.drafter import MedusaDrafter
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.model.quantization import lm_head_weight

@@ -16,7 +16,7 @@ from medusa_core.checkpoints.names import BASE_KEY
 from medusa_core.drafters import Reading
 from medusa_core.drafters._head_trees import AUTO, HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
-from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.errors import MedusaError
