@@ -87,7 +87,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # changes the logits before the rule sees them
-    whole: GreedySteps | None = field(default=None, init=False)  # where a step is one call of C
+    fused: GreedySteps | None = field(default=None, init=False)  # where a step is one call of C
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -95,7 +95,7 @@ class Run:
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
         if self.processor is None:
-            self.whole = greedy_steps(self.target, self.drafter, self.rule)
+            self.fused = greedy_steps(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -105,7 +105,7 @@ class Run:
 
     def opened(self) -> Sequence[int]:
         """Make room in the cache; return the part of the prompt that is to be read into it."""
-        slots = min(len(self.prompt) + self.budget, self.target.context) + self.drafter.largest_tree
+        slots = rows_of_run(self.target, self.drafter, len(self.prompt), self.budget)
         if self.cache is None:
             self.cache = self.target.new_cache(slots)
         else:
@@ -148,8 +148,8 @@ class Run:
             accepted = tree.tokens[path].tolist()
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
         self.drafter.observe(accepted, features[path] if every else last)
-        if self.whole is not None and not in_place:
-            self.whole.restart()
+        if self.fused is not None and not in_place:
+            self.fused.restart()
         if self.processor is not None:
             self.processor.observe(accepted)
         self.root = verdict.bonus
@@ -201,9 +201,10 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         clock = clock_for(target.output_device)
         # Entered anew each step: a suspended generator must not leave its caller in inference mode.
         with torch.inference_mode():
-            alone = _whole(running[0], clock) if len(running) == 1 else None
-            judged = [alone] if alone is not None else _by_phases(target, running, clock)
-            kept = [run.commit(one, in_place=one is alone) for run, one in zip(running, judged, strict=True)]
+            fused = _fused_step(running[0], clock) if len(running) == 1 else None
+            judged = _by_phases(target, running, clock) if fused is None else [fused]
+            moved = fused is not None  # the accepted rows, by the C
+            kept = [run.commit(one, in_place=moved) for run, one in zip(running, judged, strict=True)]
             clock.lap()
         emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
         ms = clock.times()
@@ -230,13 +231,13 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
     return judged
 
 
-def _whole(run: Run, clock: Clock) -> Judged | None:
+def _fused_step(run: Run, clock: Clock) -> Judged | None:
     """One step of a run in one call of C; None where that cannot be."""
-    if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
+    if run.fused is None or not run.fused.fits(run.own_cache, run.depth_left):
         return None
-    made = run.whole.run(run.own_cache, run.root)
+    made = run.fused.run(run.own_cache, run.root)
     verdict = matched(made.tree, made.tokens, made.choices, made.path)
-    clock.made_whole(made.propose_ms, made.verify_ms)
+    clock.lap_fused(made.propose_ms, made.verify_ms)
     return Judged(made.tree, made.logits, made.logits, made.features, verdict)
 
 
@@ -246,6 +247,11 @@ def greedy_steps(target: Target, drafter: Drafter, rule: AcceptanceRule) -> Gree
         return None
     guessing = drafter.guessing
     return None if guessing is None else GreedySteps(forward, guessing, drafter.propose)
+
+
+def rows_of_run(target: Target, drafter: Drafter, prompt: int, budget: int) -> int:
+    """Rows of the cache that a run after ``prompt`` tokens needs until its end, with its largest tree."""
+    return min(prompt + budget, target.context) + drafter.largest_tree
 
 
 def read_prompt(run: Run) -> None:

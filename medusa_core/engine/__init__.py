@@ -17,7 +17,7 @@ import torch
 from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import AUTO_METHOD, GenerationConfig
-from medusa_core.decoding import Run, Step, decode_batch, read_prompt
+from medusa_core.decoding import Run, Step, decode_batch, read_prompt, rows_of_run
 from medusa_core.drafters import (
     Draft,
     Drafter,
@@ -205,7 +205,7 @@ class Engine:
         Raises MedusaError.
         """
         drafter = make_drafter(self.target, self.drafts, config)
-        rows = min(prompt + config.max_new_tokens, self.target.context) + drafter.largest_tree
+        rows = rows_of_run(self.target, drafter, prompt, config.max_new_tokens)
         return RunState(self.target.new_cache(rows), drafter, config, draft_of(self.drafts, config))
 
     def read(self, prompt: Sequence[int], config: GenerationConfig, state: RunState) -> None:
