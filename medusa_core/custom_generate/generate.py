@@ -23,22 +23,22 @@ from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
 from medusa_core.checkpoints.adapters import has_loaded
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.checkpoints.locate import has_adapter, tree_beside
+from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
-from medusa_core.drafters import Drafter
-from medusa_core.drafters._head_trees import DEFAULT, dynamic_nodes, is_dynamic
+from medusa_core.drafters._head_trees import DEFAULT, TreeSettings
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.drafter import MedusaDrafter
+from medusa_core.drafters.medusa.drafter import build
 from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.model.quantization import lm_head_weight
 from medusa_core.model.target import Target
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.trees.tree import Topology
 
 _ACCEPTANCE = ("match", "typical")
 _WEIGHING = "rejection"  # a rule of the engine that has no place here
@@ -91,8 +91,7 @@ def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> Medu
         )
     lm_head = lm_head_weight(model)
     heads = build_heads(read_heads(folder), lm_head, folder)
-    file = tree_beside(folder, lm_head.device)
-    return MedusaDraft(heads, load_tree(str(file)) if file else None)
+    return MedusaDraft(heads, *tree_and_accuracies(folder, heads.count, lm_head.device))
 
 
 Heads = str | PathLike[str] | MedusaHeads | MedusaDraft
@@ -154,7 +153,7 @@ def medusa_generate(
         else:
             rule = ProcessedMatch(logits_processor, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
-        drafter = _drafter_of(found, medusa_tree, target.device)
+        drafter = build(target, found, _tree_settings(medusa_tree))
         tokens, steps = [], 0
         for step in decode(target, drafter, rule, prompt, stopper, budget):
             tokens += step.emitted
@@ -291,11 +290,7 @@ def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:
     )
 
 
-def _drafter_of(found: MedusaDraft, tree: Tree | None, device: torch.device) -> Drafter:
-    if is_dynamic(tree):
-        return MedusaDrafter(found.heads, dynamic_nodes(tree), device)
+def _tree_settings(tree: Tree | None) -> TreeSettings:
     if tree is None:
-        tree = found.tree(DEFAULT)
-    elif not isinstance(tree, Topology):
-        tree = load_tree(tree) if isinstance(tree, str) else Topology.from_choices(tree)
-    return MedusaDrafter(found.heads, tree, device)
+        return TreeSettings(DEFAULT)
+    return TreeSettings(tree if isinstance(tree, str | Topology) else Topology.from_choices(tree))
