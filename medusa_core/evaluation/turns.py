@@ -43,6 +43,11 @@ class MethodLog:
     rounds: list[list[Measurement]] = field(default_factory=list)
 
     @property
+    def runs(self) -> list[Measurement]:
+        """Those of all rounds."""
+        return [run for of_round in self.rounds for run in of_round]
+
+    @property
     def has_phases(self) -> bool:
         """Whether the method is ours, so that its steps were timed."""
         return bool(self.rounds[0][0].phase_ms)
@@ -64,16 +69,15 @@ class MethodLog:
 
     def tokens_per_step(self) -> float:
         """Over all rounds."""
-        runs = [m for r in self.rounds for m in r]
-        return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
+        return sum(len(run.tokens) for run in self.runs) / sum(run.steps for run in self.runs)
 
     def whole_step(self) -> MeanStep:
         """The mean step: what it did and how long it took."""
-        runs = [m for r in self.rounds for m in r]
-        steps = sum(m.steps for m in runs)
+        runs = self.runs
+        steps = sum(run.steps for run in runs)
         return MeanStep(
-            nodes=sum(m.rows for m in runs) / steps,
-            positions=sum(m.positions for m in runs) / steps,
+            nodes=sum(run.rows for run in runs) / steps,
+            positions=sum(run.positions for run in runs) / steps,
             accepted=self.tokens_per_step(),
             ms={phase: self.mean_step(phase) for phase in TIMES},
         )

@@ -32,13 +32,12 @@ def make_row(
     """The row of one runner; ``base`` is plain decoding of the same prompts in the same rounds, ``generate``
     transformers'. A runner that is not ours has no phases: its step is its whole time over its steps.
     """
-    measured = [m for r in log.rounds for m in r]
     row = Row(
         series=series,
         label=label,
         x=x,
         prompts=len(log.rounds[0]),
-        new_tokens=sum(len(m.tokens) for m in measured),
+        new_tokens=sum(len(m.tokens) for m in log.runs),
         tree_nodes=tree_nodes,
         tokens_per_step=ratio(by_prompt(log, lambda m: len(m.tokens)), by_prompt(log, lambda m: m.steps)),
         expected_tokens_per_step=None if expected is None else round(expected, 4),

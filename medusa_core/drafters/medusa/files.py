@@ -68,12 +68,7 @@ _PUBLISHED_HEADS = 5  # assumed where their config does not say how many
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """The memory heads take beside ``base``, without a cache. Raises MedusaError when a file is damaged."""
-    return DraftSize(head_numbers(folder, base))
-
-
-def head_numbers(folder: Path, base: ModelSize) -> int:
-    """Numbers in the heads of a folder: by their files where those are here, else by what their config says.
+    """The memory heads take beside ``base``: by their files where those are here, else by their config.
 
     Raises MedusaError when a file is damaged.
     """
@@ -81,13 +76,13 @@ def head_numbers(folder: Path, base: ModelSize) -> int:
     pickled = folder / f"{HEADS_NAME}.pt"
     if layout is Layout.HEADS and pickled.is_file():
         # Shapes alone: the numbers stay on the disk.
-        return sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values())
+        return DraftSize(sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values()))
     prefix = FULL_PREFIX if layout is Layout.FULL else ""
     names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
     files = folder.glob(f"{names}.safetensors") if layout else ()
     tensors = (tensor for file in files for tensor in tensor_headers(file))
     counted = sum(tensor.count for tensor in tensors if tensor.name.startswith(prefix))
-    return counted or _numbers_by_config(read_config(folder), base)
+    return DraftSize(counted or _numbers_by_config(read_config(folder), base))
 
 
 def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
