@@ -21,16 +21,22 @@ from medusa_core.evaluation.step_limits import MeanStep
 
 @dataclass(frozen=True)
 class Measurement:
-    """One method on one prompt. ``seconds`` is the whole call, the reading of the prompt included."""
+    """One run of a method. ``seconds`` is the whole call, the reading of the prompt included."""
 
     tokens: list[int]
     seconds: float
     steps: int
-    phase_ms: dict[str, float] = field(default_factory=dict)  # summed over steps; empty where it is not ours
+    phase_ms: dict[str, float] = field(default_factory=dict)  # of all forwards; empty where it is not ours
     nodes: int = 0  # size of the largest tree, with the root
     rows: int = 0  # of all trees
     positions: int = 0  # committed before each step, summed
     cut: bool = False  # stopped before its end, so that it counts for nothing
+    shared: int = 0  # forwards of several texts at once, each a step of them all; 0: one text, a step each
+
+    @property
+    def forwards(self) -> int:
+        """Forwards of the model that had a tree to verify."""
+        return self.shared or self.steps
 
 
 Runner = Callable[[list[int]], Measurement]
@@ -80,13 +86,16 @@ class MethodLog:
             positions=sum(run.positions for run in runs) / steps,
             accepted=self.tokens_per_step(),
             ms={phase: self.mean_step(phase) for phase in TIMES},
+            runs=max(1, round(steps / sum(run.forwards for run in runs))),
         )
 
+    def step_means(self, phase: str) -> list[float]:
+        """The mean milliseconds of a step in a phase, by round."""
+        return [sum(m.phase_ms[phase] for m in r) / sum(m.forwards for m in r) for r in self.rounds]
+
     def mean_step(self, phase: str) -> float:
-        """Median over rounds of the mean milliseconds of a step in a phase."""
-        return statistics.median(
-            sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
-        )
+        """Their median over the rounds."""
+        return statistics.median(self.step_means(phase))
 
 
 @dataclass(frozen=True)
