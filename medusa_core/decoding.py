@@ -138,22 +138,17 @@ class Run:
         """The logits [N, V] that the rule is to judge by."""
         return logits if self.processor is None else self.processor(logits, tree)
 
-    def commit(self, judged: Judged, *, in_place: bool) -> list[int]:
-        """Keep the accepted path; return its tokens. ``in_place``: its rows are where they belong already."""
-        tree, verdict, features = judged.tree, judged.verdict, judged.features
-        path = verdict.path
+    def commit(self, judged: Judged, *, in_place: bool) -> None:
+        """Keep the accepted path. ``in_place``: its rows of the cache are where they belong already."""
+        verdict, features, path = judged.verdict, judged.features, judged.verdict.path
         self.own_cache.commit(range(len(path)) if in_place else path)
-        accepted = verdict.accepted
-        if accepted is None:
-            accepted = tree.tokens[path].tolist()
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
-        self.drafter.observe(accepted, features[path] if every else last)
+        self.drafter.observe(verdict.accepted, features[path] if every else last)
         if self.fused is not None and not in_place:
             self.fused.restart()
         if self.processor is not None:
-            self.processor.observe(accepted)
+            self.processor.observe(verdict.accepted)
         self.root = verdict.bonus
-        return accepted
 
     def emit(self, accepted: list[int]) -> list[int]:
         """The tokens that belong to the text, which may end with them."""
@@ -203,10 +198,10 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         with torch.inference_mode():
             fused = _fused_step(running[0], clock) if len(running) == 1 else None
             judged = _by_phases(target, running, clock) if fused is None else [fused]
-            moved = fused is not None  # the accepted rows, by the C
-            kept = [run.commit(one, in_place=moved) for run, one in zip(running, judged, strict=True)]
+            for run, one in zip(running, judged, strict=True):
+                run.commit(one, in_place=fused is not None)
             clock.lap()
-        emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
+        emitted = [run.emit(one.verdict.accepted) for run, one in zip(running, judged, strict=True)]
         ms = clock.times()
         for run, one, tokens, length in zip(running, judged, emitted, lengths, strict=True):
             index, reason, logits = run.steps - 1, run.finish_reason, one.model_logits

@@ -69,6 +69,7 @@ class NucleusRule(DrawingRule):
         best = longest[self._place(len(longest))]
         return Verdict(
             path=best,
+            accepted=[tokens[node] for node in best],
             bonus=self._draws(logits, best[-1:])[0],
             passes=[node == 0 or count > 0 for node, count in enumerate(won)],
             failure="never drawn",

@@ -136,22 +136,13 @@ def medusa_generate(
         target = Target(model)
         found = _find_heads(model, medusa_heads)
         prompt, budget = input_ids[0].tolist(), max(generation_config.max_length - input_ids.shape[1], 1)
-        typical = medusa_acceptance == "typical" and generation_config.do_sample
-        if medusa_acceptance == _WEIGHING:
-            raise MedusaError(
-                f"medusa_acceptance is {_WEIGHING!r}, which weighs guesses that were drawn, and Medusa's "
-                "heads draw none here: use 'match', which samples from the same distribution"
-            )
-        if medusa_acceptance not in _ACCEPTANCE:
-            raise MedusaError(
-                f"medusa_acceptance is {medusa_acceptance!r}: use one of {', '.join(_ACCEPTANCE)}"
-            )
-        logits_processor = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
+        _refuse_acceptance(medusa_acceptance)
+        processors = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
         rule: ProcessedTypical | ProcessedMatch
-        if typical:
-            rule = ProcessedTypical(logits_processor, input_ids, medusa_epsilon, medusa_delta)
+        if medusa_acceptance == "typical" and generation_config.do_sample:
+            rule = ProcessedTypical(processors, input_ids, medusa_epsilon, medusa_delta)
         else:
-            rule = ProcessedMatch(logits_processor, input_ids, sample=bool(generation_config.do_sample))
+            rule = ProcessedMatch(processors, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
         drafter = build(target, found, _tree_settings(medusa_tree))
         tokens, steps = [], 0
@@ -244,6 +235,16 @@ def _refuse_settings(config: TransformersConfig, assistant: Any, synced: bool) -
         )
     if synced:
         raise MedusaError("Medusa does not keep several processes in step: run without synced_gpus")
+
+
+def _refuse_acceptance(name: str) -> None:
+    if name == _WEIGHING:
+        raise MedusaError(
+            f"medusa_acceptance is {_WEIGHING!r}, which weighs guesses that were drawn, and Medusa's heads "
+            "draw none here: use 'match', which samples from the same distribution"
+        )
+    if name not in _ACCEPTANCE:
+        raise MedusaError(f"medusa_acceptance is {name!r}: use one of {', '.join(_ACCEPTANCE)}")
 
 
 def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> None:

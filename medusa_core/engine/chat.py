@@ -182,7 +182,7 @@ class Conversation:
             for step in steps:
                 if not summary.steps:
                     read.rows[:] = reply.prompt
-                read.rows += step.tree.tokens[step.verdict.path].tolist()
+                read.rows += step.verdict.accepted
                 summary.add(step)
                 yield step
         finally:
