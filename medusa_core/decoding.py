@@ -21,7 +21,7 @@ from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.verdict import Verdict
-from medusa_core.drafters import Drafter, NativeDrafter, RowsDrafter, propose_all
+from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps
@@ -87,7 +87,7 @@ class Run:
     budget: int
     cache: TreeCache | None = None
     processor: LogitsProcessor | None = None  # changes the logits before the rule sees them
-    whole: GreedySteps | None = field(default=None, init=False)  # where a step is one call of C
+    fused: GreedySteps | None = field(default=None, init=False)  # where a step is one call of C
     steps: int = field(default=0, init=False)
     finish_reason: str | None = field(default=None, init=False)
     root: int = field(default=-1, init=False)  # the token that the next step begins with
@@ -95,7 +95,7 @@ class Run:
     def __post_init__(self) -> None:
         check_prompt(self.prompt, self.target)
         if self.processor is None:
-            self.whole = greedy_steps(self.target, self.drafter, self.rule)
+            self.fused = greedy_steps(self.target, self.drafter, self.rule)
 
     @property
     def own_cache(self) -> TreeCache:
@@ -105,27 +105,25 @@ class Run:
 
     def opened(self) -> Sequence[int]:
         """Make room in the cache; return the part of the prompt that is to be read into it."""
-        slots = min(len(self.prompt) + self.budget, self.target.context) + self.drafter.largest_tree
+        slots = rows_of_run(self.target, self.drafter, len(self.prompt), self.budget)
         if self.cache is None:
             self.cache = self.target.new_cache(slots)
         else:
             # The last token is read anew, for the logits and the hidden state that the run starts from.
             known = len(self.prompt) - 1
-            if isinstance(self.drafter, RowsDrafter) and self.drafter.features.all_rows:
+            if self.drafter.features.all_rows:
                 known = min(known, self.drafter.length)  # it needs the features of all further tokens
             self.cache.truncate(known)
             self.cache.reserve(slots)
+        self.drafter.read_cache(self.cache)
         self.drafter.truncate(self.cache.length)
-        if isinstance(self.drafter, RowsDrafter):
-            self.drafter.reserve(slots)
+        self.drafter.reserve(slots)
         return self.prompt[self.cache.length :]
 
     def begin(self, logits: torch.Tensor, features: torch.Tensor) -> None:
         """Choose the first root by the logits [V] of the prompt's last token."""
         _check_output(logits, self.target)
         self.drafter.begin(self.prompt, features)
-        if self.whole is not None:
-            self.whole.follow(features[-1:])
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
@@ -140,22 +138,17 @@ class Run:
         """The logits [N, V] that the rule is to judge by."""
         return logits if self.processor is None else self.processor(logits, tree)
 
-    def commit(self, judged: Judged, *, in_place: bool) -> list[int]:
-        """Keep the accepted path; return its tokens. ``in_place``: its rows are where they belong already."""
-        tree, verdict, features = judged.tree, judged.verdict, judged.features
-        path = verdict.path
+    def commit(self, judged: Judged, *, in_place: bool) -> None:
+        """Keep the accepted path. ``in_place``: its rows of the cache are where they belong already."""
+        verdict, features, path = judged.verdict, judged.features, judged.verdict.path
         self.own_cache.commit(range(len(path)) if in_place else path)
-        accepted = verdict.accepted
-        if accepted is None:
-            accepted = tree.tokens[path].tolist()
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
-        self.drafter.observe(accepted, features[path] if every else last)
-        if self.whole is not None and not in_place:
-            self.whole.follow(last)
+        self.drafter.observe(verdict.accepted, features[path] if every else last)
+        if self.fused is not None and not in_place:
+            self.fused.restart()
         if self.processor is not None:
-            self.processor.observe(accepted)
+            self.processor.observe(verdict.accepted)
         self.root = verdict.bonus
-        return accepted
 
     def emit(self, accepted: list[int]) -> list[int]:
         """The tokens that belong to the text, which may end with them."""
@@ -203,35 +196,24 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         clock = clock_for(target.output_device)
         # Entered anew each step: a suspended generator must not leave its caller in inference mode.
         with torch.inference_mode():
-            alone = _whole(running[0], clock) if len(running) == 1 else None
-            judged = [alone] if alone is not None else _by_phases(target, running, clock)
-            kept = [run.commit(one, in_place=one is alone) for run, one in zip(running, judged, strict=True)]
+            fused = _fused_step(running[0], clock) if len(running) == 1 else None
+            judged = _by_phases(target, running, clock) if fused is None else [fused]
+            for run, one in zip(running, judged, strict=True):
+                run.commit(one, in_place=fused is not None)
             clock.lap()
-        emitted = [run.emit(tokens) for run, tokens in zip(running, kept, strict=True)]
+        emitted = [run.emit(one.verdict.accepted) for run, one in zip(running, judged, strict=True)]
         ms = clock.times()
         for run, one, tokens, length in zip(running, judged, emitted, lengths, strict=True):
-            reason = run.finish_reason
-            yield (
-                run,
-                Step(
-                    run.steps - 1,
-                    one.tree,
-                    one.verdict,
-                    one.logits,
-                    tokens,
-                    length,
-                    ms,
-                    reason,
-                    one.model_logits,
-                ),
-            )
+            index, reason, logits = run.steps - 1, run.finish_reason, one.model_logits
+            yield run, Step(index, one.tree, one.verdict, one.logits, tokens, length, ms, reason, logits)
         running = [run for run in running if run.finish_reason is None]
 
 
 def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Judged]:
     """One step of each run."""
-    trees = propose_all(
-        [run.drafter for run in running], [run.root for run in running], [run.depth_left for run in running]
+    drafters = [run.drafter for run in running]
+    trees = drafters[0].propose_all(
+        drafters, [run.root for run in running], [run.depth_left for run in running]
     )
     clock.lap()
     results = target.verify_all(trees, [run.own_cache for run in running], running[0].drafter.features)
@@ -244,25 +226,27 @@ def _by_phases(target: Target, running: Sequence[Run], clock: Clock) -> list[Jud
     return judged
 
 
-def _whole(run: Run, clock: Clock) -> Judged | None:
+def _fused_step(run: Run, clock: Clock) -> Judged | None:
     """One step of a run in one call of C; None where that cannot be."""
-    if run.whole is None or not run.whole.fits(run.own_cache, run.depth_left):
+    if run.fused is None or not run.fused.fits(run.own_cache, run.depth_left):
         return None
-    made = run.whole.run(run.own_cache, run.root)
+    made = run.fused.run(run.own_cache, run.root)
     verdict = matched(made.tree, made.tokens, made.choices, made.path)
-    clock.made_whole(made.propose_ms, made.verify_ms)
+    clock.lap_fused(made.propose_ms, made.verify_ms)
     return Judged(made.tree, made.logits, made.logits, made.features, verdict)
 
 
 def greedy_steps(target: Target, drafter: Drafter, rule: AcceptanceRule) -> GreedySteps | None:
     """Steps of one call of C each; None where rule, drafter or forward need Python between the phases."""
-    if not rule.by_argmax or not isinstance(drafter, NativeDrafter):
-        return None
-    forward = target.forward
-    if not isinstance(forward, LlamaForward):
+    if not rule.by_argmax or not isinstance(forward := target.forward, LlamaForward):
         return None
     guessing = drafter.guessing
-    return GreedySteps(forward, drafter.shape, guessing, drafter.guess) if guessing else None
+    return None if guessing is None else GreedySteps(forward, guessing, drafter.propose)
+
+
+def rows_of_run(target: Target, drafter: Drafter, prompt: int, budget: int) -> int:
+    """Rows of the cache that a run after ``prompt`` tokens needs until its end, with its largest tree."""
+    return min(prompt + budget, target.context) + drafter.largest_tree
 
 
 def read_prompt(run: Run) -> None:

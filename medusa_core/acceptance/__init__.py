@@ -14,13 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from medusa_core.acceptance.sampling import Sampling
 from medusa_core.config import GenerationConfig, pick_settings
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
     import torch
 
-    from medusa_core.acceptance.sampling import Sampling
     from medusa_core.acceptance.verdict import Verdict
     from medusa_core.trees.token_tree import TokenTree
 
@@ -101,7 +101,4 @@ def sampling_of(config: GenerationConfig, generator: torch.Generator) -> Samplin
     """How drafters that can should draw their guesses in this run; None where they take the likeliest."""
     if config.temperature <= 0 or not rule_info(config.acceptance).weighs_draws:
         return None
-    # Reading settings must not import torch, which a run does anyway.
-    sampling = importlib.import_module(f"{__name__}.sampling")
-    found: Sampling = sampling.Sampling(config.temperature, generator)
-    return found
+    return Sampling(config.temperature, generator)

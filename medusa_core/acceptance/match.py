@@ -48,13 +48,11 @@ def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[i
     path = path or longest_path(tree, passes, None)
     return Verdict(
         path=path,
+        accepted=[tokens[node] for node in path],
         bonus=choices[path[-1]],
         passes=passes,
-        statistics=None,
-        threshold=None,
         failure="not the model's choice",
         choices=choices,
-        accepted=[tokens[node] for node in path],
     )
 
 

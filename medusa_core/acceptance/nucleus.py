@@ -69,10 +69,9 @@ class NucleusRule(DrawingRule):
         best = longest[self._place(len(longest))]
         return Verdict(
             path=best,
+            accepted=[tokens[node] for node in best],
             bonus=self._draws(logits, best[-1:])[0],
             passes=[node == 0 or count > 0 for node, count in enumerate(won)],
-            statistics=None,
-            threshold=None,
             failure="never drawn",
             reasons=[f"drawn {count} of {of} times" for count, of in zip(won, tried, strict=True)],
         )

@@ -60,10 +60,9 @@ class RejectionRule(DrawingRule):
         on_path = set(path)
         return Verdict(
             path=path,
+            accepted=[tokens[node] for node in path],
             bonus=self._draw(p),
             passes=[node in on_path for node in range(tree.size)],
-            statistics=None,
-            threshold=None,
             failure="rejected by the draw",
             reasons=reasons,
         )

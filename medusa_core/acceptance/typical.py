@@ -75,12 +75,12 @@ class TypicalRule:
         require_drawn([bonus], logits.shape[-1])
         return Verdict(
             path=path,
+            accepted=[tokens[node] for node in path],
             bonus=bonus,
             passes=passes,
             statistics=statistics,
             threshold=thresholds,
             failure="below threshold",
-            accepted=[tokens[node] for node in path],
         )
 
 

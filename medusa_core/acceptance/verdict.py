@@ -40,14 +40,14 @@ class Verdict:
     """
 
     path: list[int]
+    accepted: list[int]  # tokens of the path
     bonus: int
     passes: list[bool]
-    statistics: NodeStatistics | None  # None when the rule did not need them
-    threshold: list[float] | None  # None when the rule compares tokens, not probabilities
     failure: str  # why a node does not pass, in the rule's words
+    statistics: NodeStatistics | None = None  # None when the rule did not need them
+    threshold: list[float] | None = None  # None when the rule compares tokens, not probabilities
     choices: list[int] | None = None  # the token chosen at each node, for rules that compare tokens
     reasons: list[str] | None = None  # one for each node in the rule's words, for rules that give them
-    accepted: list[int] | None = None  # tokens of the path, for rules that had them from the device anyway
 
 
 def statistics_beside(

@@ -84,7 +84,7 @@ def export_custom_generate(folder: Path) -> list[Path]:
         f"{FOLDER}/generate.py": _GENERATE,
         f"{FOLDER}/published_trees.py": _published_trees(),
     }
-    contents |= {f"{FOLDER}/{_flat(name)}.py": _rewritten(source) for name, source in _modules(ENTRY).items()}
+    contents |= {f"{FOLDER}/{_flat(name)}.py": _rewritten(source) for name, source in _modules().items()}
     try:
         if folder.exists() and any(folder.iterdir()):
             raise MedusaError(f"{folder} is not empty: name a new folder")
@@ -96,10 +96,10 @@ def export_custom_generate(folder: Path) -> list[Path]:
     return [folder / name for name in contents]
 
 
-def _modules(entry: str) -> dict[str, str]:
-    """Sources of a module and of all modules of the project that it reaches, by name."""
+def _modules() -> dict[str, str]:
+    """Sources of ENTRY and of all modules of the project that it reaches, by name."""
     found: dict[str, str] = {}
-    waiting = [entry]
+    waiting = [ENTRY]
     while waiting:
         name = waiting.pop()
         if name in found:

@@ -23,36 +23,28 @@ from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
 from medusa_core.checkpoints.adapters import has_loaded
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.checkpoints.locate import has_adapter, tree_beside
+from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
 from medusa_core.decoding import decode
-from medusa_core.drafters import Drafter
-from medusa_core.drafters._head_trees import dynamic_nodes, is_dynamic
-from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters._head_trees import DEFAULT, TreeSettings
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.drafter import DynamicDrafter, MedusaDrafter
+from medusa_core.drafters.medusa.drafter import build
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.model.quantization import lm_head_weight
 from medusa_core.model.target import Target
-from medusa_core.trees.tree import Topology, load_tree
+from medusa_core.trees.tree import Topology
 
 _ACCEPTANCE = ("match", "typical")
 _WEIGHING = "rejection"  # a rule of the engine that has no place here
 _OWN_CACHE = ("quantized", "offloaded")  # caches that users ask for because they differ from ours
 # What transformers hands to every decoding loop; anything else would change the forward.
 _HANDLED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
-
-
-@dataclass(frozen=True)
-class HeadsWithTree:
-    """Loaded heads and the tree that was made for them."""
-
-    heads: MedusaHeads
-    tree: Topology
 
 
 @dataclass
@@ -85,7 +77,7 @@ class CriteriaStopper:
         return kept, None
 
 
-def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> HeadsWithTree:
+def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> MedusaDraft:
     """Heads for ``model`` from a folder or hub name, to be given to many calls as ``medusa_heads``.
 
     Heads that come with an adapter of their base want it in the model: ``model.load_adapter(FOLDER)`` first.
@@ -99,11 +91,10 @@ def load_medusa_heads(model: PreTrainedModel, name: str | PathLike[str]) -> Head
         )
     lm_head = lm_head_weight(model)
     heads = build_heads(read_heads(folder), lm_head, folder)
-    file = tree_beside(folder, lm_head.device)
-    return HeadsWithTree(heads, load_tree(str(file)) if file else _assumed_tree(heads))
+    return MedusaDraft(heads, *tree_and_accuracies(folder, heads.count, lm_head.device))
 
 
-Heads = str | PathLike[str] | MedusaHeads | HeadsWithTree
+Heads = str | PathLike[str] | MedusaHeads | MedusaDraft
 Tree = str | Topology | Sequence[Sequence[int]]
 
 
@@ -145,24 +136,15 @@ def medusa_generate(
         target = Target(model)
         found = _find_heads(model, medusa_heads)
         prompt, budget = input_ids[0].tolist(), max(generation_config.max_length - input_ids.shape[1], 1)
-        typical = medusa_acceptance == "typical" and generation_config.do_sample
-        if medusa_acceptance == _WEIGHING:
-            raise MedusaError(
-                f"medusa_acceptance is {_WEIGHING!r}, which weighs guesses that were drawn, and Medusa's "
-                "heads draw none here: use 'match', which samples from the same distribution"
-            )
-        if medusa_acceptance not in _ACCEPTANCE:
-            raise MedusaError(
-                f"medusa_acceptance is {medusa_acceptance!r}: use one of {', '.join(_ACCEPTANCE)}"
-            )
-        logits_processor = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
+        _refuse_acceptance(medusa_acceptance)
+        processors = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
         rule: ProcessedTypical | ProcessedMatch
-        if typical:
-            rule = ProcessedTypical(logits_processor, input_ids, medusa_epsilon, medusa_delta)
+        if medusa_acceptance == "typical" and generation_config.do_sample:
+            rule = ProcessedTypical(processors, input_ids, medusa_epsilon, medusa_delta)
         else:
-            rule = ProcessedMatch(logits_processor, input_ids, sample=bool(generation_config.do_sample))
+            rule = ProcessedMatch(processors, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
-        drafter = _drafter_of(found, medusa_tree, target.device)
+        drafter = build(target, found, _tree_settings(medusa_tree))
         tokens, steps = [], 0
         for step in decode(target, drafter, rule, prompt, stopper, budget):
             tokens += step.emitted
@@ -255,6 +237,16 @@ def _refuse_settings(config: TransformersConfig, assistant: Any, synced: bool) -
         raise MedusaError("Medusa does not keep several processes in step: run without synced_gpus")
 
 
+def _refuse_acceptance(name: str) -> None:
+    if name == _WEIGHING:
+        raise MedusaError(
+            f"medusa_acceptance is {_WEIGHING!r}, which weighs guesses that were drawn, and Medusa's heads "
+            "draw none here: use 'match', which samples from the same distribution"
+        )
+    if name not in _ACCEPTANCE:
+        raise MedusaError(f"medusa_acceptance is {name!r}: use one of {', '.join(_ACCEPTANCE)}")
+
+
 def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> None:
     if input_ids.shape[0] != 1:
         raise MedusaError(
@@ -283,15 +275,15 @@ def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> Non
         )
 
 
-def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
+def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:
     heads = getattr(model, "medusa_heads", None) if given is None else given
     if heads is None:
         folder = Path(model.name_or_path or ".")
         heads = heads_folder(folder) if model.name_or_path and folder.is_dir() else None
-    if isinstance(heads, HeadsWithTree):
+    if isinstance(heads, MedusaDraft):
         return heads
     if isinstance(heads, MedusaHeads):
-        return HeadsWithTree(heads, _assumed_tree(heads))
+        return MedusaDraft(heads)
     if isinstance(heads, str | PathLike):
         return load_medusa_heads(model, heads)
     raise MedusaError(
@@ -299,16 +291,7 @@ def _find_heads(model: PreTrainedModel, given: Heads | None) -> HeadsWithTree:
     )
 
 
-def _drafter_of(found: HeadsWithTree, tree: Tree | None, device: torch.device) -> Drafter:
-    if is_dynamic(tree):
-        return DynamicDrafter(found.heads, dynamic_nodes(tree), device)
+def _tree_settings(tree: Tree | None) -> TreeSettings:
     if tree is None:
-        tree = found.tree
-    elif not isinstance(tree, Topology):
-        tree = load_tree(tree) if isinstance(tree, str) else Topology.from_choices(tree)
-    return MedusaDrafter(found.heads, tree, device)
-
-
-def _assumed_tree(heads: MedusaHeads) -> Topology:
-    """The best small tree for heads whose accuracies were not measured."""
-    return MedusaDraft(heads).tree("default")
+        return TreeSettings(DEFAULT)
+    return TreeSettings(tree if isinstance(tree, str | Topology) else Topology.from_choices(tree))

@@ -12,22 +12,18 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import field, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from medusa_core.acceptance import NoSettings as NoSettings
 from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
-from medusa_core.drafters._drafter import (  # noqa: F401 - a part of what this package offers
-    BatchDrafter,
-    CacheDrafter,
-    Drafter,
-    NativeDrafter,
-    RowsDrafter,
-    SamplingDrafter,
-    propose_all,
-)
+from medusa_core.drafters._draft import Draft as Draft
+from medusa_core.drafters._draft import DraftSize as DraftSize
+from medusa_core.drafters._draft import Reading as Reading
+from medusa_core.drafters._drafter import Drafter as Drafter
+from medusa_core.drafters._head_trees import HeadsDraft as HeadsDraft
 from medusa_core.drafters._head_trees import is_dynamic
 from medusa_core.drafters._method import Colour as Colour
 from medusa_core.drafters._method import Drafting as Drafting
@@ -35,8 +31,6 @@ from medusa_core.drafters._method import Method as Method
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
-    import torch
-
     from medusa_core.hardware.operators import Product, Work
     from medusa_core.hardware.shapes import ModelShape
     from medusa_core.loading.model_size import ModelSize
@@ -45,104 +39,6 @@ if TYPE_CHECKING:
 
 
 PLUS = "+"  # between the drafters of a method that merges their trees
-
-
-@dataclass(frozen=True)
-class DraftSize:
-    """Numbers in a drafter's weights, and in its own key-value cache for each row of the text.
-
-    ``model`` is a folder with a whole model that the drafter runs, which is counted as a base is.
-    """
-
-    weights: int
-    cache_per_row: int = 0
-    model: Path | None = None
-
-
-class Draft(Protocol):
-    """Weights of a drafter, loaded for one target and shared by all runs on it."""
-
-    @property
-    def label(self) -> str:
-        """The words of the badge, such as "5 Medusa heads"."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on contradictions in its files."""
-        ...
-
-    def tensors(self) -> Iterable[torch.Tensor]:
-        """Everything that takes memory."""
-        ...
-
-
-@runtime_checkable
-class TunedDraft(Draft, Protocol):
-    """Weights that bring settings for their drafter, by name; they count where a run gives none."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-
-
-@runtime_checkable
-class HeadsDraft(Draft, Protocol):
-    """Weights that are heads, each guessing a token at a fixed distance, with what a check of them needs.
-
-    K heads · T tokens · R ranks
-    """
-
-    accuracies: list[list[float]] | None  # ``[k][i]``: how often head k + 1's guess of rank i was right
-
-    @property
-    def count(self) -> int:
-        """K."""
-        ...
-
-    def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
-        """[K, T − start, R]: head k's best guesses of token t + k + 1 at position t, −1 where it has none."""
-        ...
-
-    def budget_tree(self, nodes: int) -> Topology:
-        """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-        ...
-
-    def tree(self, name: str | Topology) -> Topology:
-        """The tree that a setting names."""
-        ...
-
-    def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says."""
-        ...
-
-
-@dataclass(frozen=True)
-class Reading:
-    """The least cost of a drafter's weights in one step: bytes that are read and operations on them."""
-
-    bytes: float
-    flops: float
-
-
-@runtime_checkable
-class CountedDraft(Draft, Protocol):
-    """Weights that know which part of them a step reads; for others every number counts once."""
-
-    def reading(self, depth: int, runs: int) -> Reading:
-        """The cost for ``runs`` texts at once and trees that are ``depth`` deep."""
-        ...
-
-
-def reading_of(draft: Draft | None, depth: int, runs: int) -> Reading:
-    """The least cost of a drafter's weights in a step of ``runs`` texts."""
-    if draft is None:
-        return Reading(0, 0)
-    if isinstance(draft, CountedDraft):
-        return draft.reading(depth, runs)
-    tensors = list(draft.tensors())
-    return Reading(
-        sum(tensor.nbytes for tensor in tensors), 2 * runs * sum(tensor.numel() for tensor in tensors)
-    )
 
 
 @functools.cache
@@ -235,7 +131,7 @@ def draft_of(drafts: Mapping[str, Draft], config: GenerationConfig) -> Draft | N
 
 def drafter_settings(config: GenerationConfig, draft: Draft | None = None) -> Any:
     """The method's settings: given, else brought by ``draft``, else the defaults. Raises MedusaError."""
-    brought = draft.settings if isinstance(draft, TunedDraft) else {}
+    brought = draft.settings if draft is not None else {}
     return pick_settings(method(config.method).settings, {**brought, **config.options})
 
 
@@ -271,18 +167,16 @@ def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dic
     return options
 
 
-def draft_products(
-    name: str, options: Mapping[str, Any], shape: ModelShape, plain: Work
-) -> list[Product] | None:
+def draft_products(name: str, options: Mapping[str, Any], shape: ModelShape, plain: Work) -> list[Product]:
     """The products that a method's drafters compute in a step beside a model of that shape, by their counts.
 
-    ``options`` are their settings by name; other names are ignored. None where a drafter has no count.
+    ``options`` are their settings by name; other names are ignored.
     """
     products: list[Product] = []
     for found in map(method, drafters_of(name)):
-        if not found.cost:
-            return None
-        products += pkgutil.resolve_name(found.cost)(shape, pick_settings(found.settings, options), plain)
+        if found.cost:
+            settings: Any = pick_settings(found.settings, options)
+            products += pkgutil.resolve_name(found.cost)(shape, settings, plain)
     return products
 
 
@@ -298,8 +192,13 @@ def owner_of(folder: Path) -> str:
 
 
 def load_draft(name: str, folder: Path, target: Target) -> Draft:
-    """Weights of the method ``name`` for ``target``. Raises MedusaError when they do not fit it."""
-    return pkgutil.resolve_name(method(name).load)(folder, target)
+    """Weights of the method ``name`` for ``target``, with the settings that lie beside them.
+
+    Raises MedusaError when they do not fit it, and for damaged files.
+    """
+    found, read_settings = method(name), pkgutil.resolve_name(f"{__name__}._own_settings:read_own_settings")
+    draft: Draft = pkgutil.resolve_name(found.load)(folder, target)
+    return replace(draft, settings=read_settings(folder, found.settings, target.output_device))
 
 
 def draft_size(folder: Path, base: ModelSize) -> DraftSize:

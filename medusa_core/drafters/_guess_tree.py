@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch.nn import functional as F
 
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
@@ -37,7 +38,6 @@ class _Shape:
 
     tree: TokenTree
     places: torch.Tensor  # [N]: where each node lies in [1 + levels · ranks], the root before the guesses
-    certain: torch.Tensor  # [1], the root's log-probability
 
 
 class GuessTree:
@@ -56,11 +56,8 @@ class GuessTree:
 
     def filled(self, roots: Sequence[int], depths: Sequence[int], guesses: Guesses) -> list[TokenTree]:
         """The trees below ``roots``, no deeper than ``depths``, with the guesses."""
-        tokens, logp = guesses.tokens, guesses.logp
-        return [
-            self._filled(self._shape(min(depth, self.depth), tokens.device), root, tokens[:, b], logp[:, b])
-            for b, (root, depth) in enumerate(zip(roots, depths, strict=True))
-        ]
+        tokens, logp = guesses.tokens.unbind(1), guesses.logp.unbind(1)
+        return [self._filled(*one) for one in zip(roots, depths, tokens, logp, strict=True)]
 
     @property
     def places(self) -> list[int]:
@@ -75,14 +72,11 @@ class GuessTree:
         """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
         return self._shape(self.depth, self._device).tree
 
-    def on_device(self, root: torch.Tensor, guesses: Guesses) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and log-probabilities of all nodes below ``root`` [1], of one text: [N] each."""
-        shape = self._shape(self.depth, guesses.tokens.device)
-        return _looked_up(shape, root, guesses.tokens, guesses.logp)
-
-    def _filled(self, shape: _Shape, root: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
+    def _filled(self, root: int, depth: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """One text's tree; ``guesses`` and their log-probabilities are [levels, ranks]."""
-        tokens, logp = _looked_up(shape, guesses.new_tensor([root]), guesses, logp)
+        shape = self._shape(min(depth, self.depth), guesses.device)
+        tokens = F.pad(guesses.reshape(-1), (1, 0), value=root).index_select(0, shape.places)
+        logp = F.pad(logp.reshape(-1), (1, 0)).index_select(0, shape.places)
         return replace(shape.tree, tokens=tokens.to(self._device), draft_logp=logp)
 
     def _shape(self, depth: int, device: torch.device) -> _Shape:
@@ -98,14 +92,5 @@ class GuessTree:
                     dtype=torch.long,
                     device=device,
                 ),
-                torch.zeros(1, dtype=torch.float32, device=device),
             )
         return self._shapes[depth]
-
-
-def _looked_up(
-    shape: _Shape, root: torch.Tensor, guesses: torch.Tensor, logp: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    tokens = torch.cat([root, guesses.reshape(-1)])
-    logp = torch.cat([shape.certain, logp.reshape(-1)])
-    return tokens.index_select(0, shape.places), logp.index_select(0, shape.places)

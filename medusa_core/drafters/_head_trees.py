@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 from medusa_core.config import setting
+from medusa_core.drafters._draft import Draft
 from medusa_core.errors import MedusaError, counted, shortened
 from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import MAX_NODES, Topology, load_tree
 
 if TYPE_CHECKING:
     import torch
+
+    from medusa_core.model.target import Target
 
 AUTO, DEFAULT = "auto", "default"  # the fastest on this machine, and the one shipped with the heads
 DYNAMIC = "dynamic-"  # followed by the number of nodes, the root included
@@ -41,14 +44,18 @@ class TreeSettings:
 
 
 @dataclass(frozen=True)
-class LoadedHeads:
-    """K heads on a target; ``accuracies[k][i]``: how often head k + 1's guess of rank i was right."""
+class HeadsDraft(Draft):
+    """Weights that are K heads, each guessing a token at a fixed distance.
+
+    ``accuracies[k][i]``: how often head k + 1's guess of rank i was right.
+
+    T tokens · R ranks
+    """
 
     kind: ClassVar[str]
     heads: Any
     default_tree: Topology | None = None
     accuracies: list[list[float]] | None = None
-    notes: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -64,6 +71,14 @@ class LoadedHeads:
         """The heads' weights, without those of an LM head that is the model's."""
         yield from self.heads.parameters()
 
+    def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
+        """[K, T − start, R]: head k's best guesses of token t + k + 1 at position t, −1 where it has none."""
+        raise NotImplementedError
+
+    def is_untrained(self, target: Target) -> bool:
+        """Whether the heads only say what the base says."""
+        raise NotImplementedError
+
     def tree(self, name: str | Topology) -> Topology:
         """The tree that a setting names (``named_tree``)."""
         return named_tree(name, self.count, self.default_tree, self.accuracies)
@@ -78,12 +93,10 @@ def named_tree(
     heads: int,
     shipped: Topology | None,
     accuracies: Sequence[Sequence[float]] | None = None,
-    fastest: Topology | None = None,
 ) -> Topology:
-    """The tree that a setting names: "auto", "default" or one that ``load_tree`` knows.
+    """The tree that a setting names: "auto" without step times, "default" or one that ``load_tree`` knows.
 
-    ``shipped`` lies beside the heads, ``fastest`` is what "auto" means where step times are known. Raises
-    MedusaError for a name that no tree has.
+    ``shipped`` lies beside the heads. Raises MedusaError for a name that no tree has.
     """
     if isinstance(name, Topology):
         return name
@@ -94,8 +107,6 @@ def named_tree(
         raise MedusaError(
             "only Medusa's heads fill dynamic trees: leave Hydra's and TokenSwift's out, or name another tree"
         )
-    if name == AUTO and fastest is not None:
-        return fastest
     if name not in (AUTO, DEFAULT):
         return load_tree(name, besides=(AUTO, DEFAULT, f"{DYNAMIC}16"))
     return shipped or budget_tree(_FALLBACK_NODES, heads, accuracies)
@@ -118,4 +129,4 @@ def dynamic_nodes(name: str) -> int:
 
 def budget_tree(nodes: int, heads: int, accuracies: Sequence[Sequence[float]] | None) -> Topology:
     """The best tree of ``nodes`` drafted nodes for the heads' accuracies, measured or else assumed."""
-    return Topology.from_choices(search_tree(accuracies or assumed_accuracies(heads), nodes).choices)
+    return search_tree(accuracies or assumed_accuracies(heads), nodes).topology

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import CacheDrafter, Drafter, RowsDrafter
+from medusa_core.drafters import Drafter
 from medusa_core.trees.token_tree import union
 
 if TYPE_CHECKING:
@@ -18,59 +18,57 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 
-class MergedDrafter:
+class MergedDrafter(Drafter):
     """Proposes the union of its drafters' trees; a guess that several make is credited to the first.
 
-    Only the first may read hidden states: those that join in draft from the text.
+    Only the first may read hidden states: those that join in draft from the text. None of them draws its
+    guesses, since a merged tree does not keep the distributions.
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
         self._drafters = drafters
-        self._keeping = [drafter for drafter in drafters if isinstance(drafter, RowsDrafter)]
         self.features = drafters[0].features
         self.largest_tree = sum(drafter.largest_tree - 1 for drafter in drafters) + 1
 
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of the drafters' own key-value caches."""
-        return sum(drafter.cache_bytes for drafter in self._keeping)
-
-    def reserve(self, rows: int) -> None:
-        """Make room in those that keep rows."""
-        for drafter in self._keeping:
-            drafter.reserve(rows)
-
-    def cache_bytes_for(self, rows: int) -> int:
-        """The sum of the drafters' own."""
-        return sum(drafter.cache_bytes_for(rows) for drafter in self._keeping)
-
-    @property
-    def length(self) -> int:
-        """Tokens of the text that the first has read."""
-        first = self._drafters[0]
-        return first.length if isinstance(first, RowsDrafter) else 0
+    def propose(self, root: int, depth: int) -> TokenTree:
+        """The union of what they propose."""
+        return union([drafter.propose(root, depth) for drafter in self._drafters])
 
     def read_cache(self, cache: TreeCache) -> None:
-        """Hand the run's cache to those that read it."""
+        """Hand the run's cache to all."""
         for drafter in self._drafters:
-            if isinstance(drafter, CacheDrafter):
-                drafter.read_cache(cache)
+            drafter.read_cache(cache)
+
+    def truncate(self, length: int) -> None:
+        """Cut them all back."""
+        for drafter in self._drafters:
+            drafter.truncate(length)
+
+    def reserve(self, rows: int) -> None:
+        """Make room in all."""
+        for drafter in self._drafters:
+            drafter.reserve(rows)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Begin them all."""
         for drafter in self._drafters:
             drafter.begin(tokens, features)
 
-    def propose(self, root: int, depth: int) -> TokenTree:
-        """The union of what they propose."""
-        return union([drafter.propose(root, depth) for drafter in self._drafters])
-
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Tell them all."""
         for drafter in self._drafters:
             drafter.observe(tokens, features)
 
-    def truncate(self, length: int) -> None:
-        """Cut them all back."""
-        for drafter in self._drafters:
-            drafter.truncate(length)
+    @property
+    def length(self) -> int:
+        """Tokens of the text that the first has read."""
+        return self._drafters[0].length
+
+    @property
+    def cache_bytes(self) -> int:
+        """The sum of the drafters' own."""
+        return sum(drafter.cache_bytes for drafter in self._drafters)
+
+    def cache_bytes_for(self, rows: int) -> int:
+        """The sum of the drafters' own."""
+        return sum(drafter.cache_bytes_for(rows) for drafter in self._drafters)

@@ -43,7 +43,8 @@ class Method:
     ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
     that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
     ``cost(shape, settings, plain) -> list[Product]`` for what a draft computes beside a model of that shape,
-    where ``plain`` is the work of a plain step and ``design`` says what that assumes.
+    where ``plain`` is the work of a plain step; without weights it is nothing. ``design`` says what that
+    assumes.
     """
 
     title: str  # in menus

@@ -17,7 +17,7 @@ from medusa_core.errors import MedusaError, name_fix
 
 def option_kinds() -> list[type]:
     """The settings records of all drafters and rules."""
-    kinds = [method(name).settings for name in method_names()]
+    kinds = [method(name).settings for name in drafter_names()]
     return kinds + [rule_info(name).settings for name in rule_names()]
 
 
@@ -60,12 +60,6 @@ def check_options(config: GenerationConfig) -> None:
         pick_settings(kind, config.options)
 
 
-def owners_of(name: str) -> list[str]:
-    """The choices that have the setting, as flags: "--method medusa", "--acceptance typical"."""
-    found = [f"--method {one}" for one in method_names() if name in _names(method(one).settings)]
-    return found + [f"--acceptance {one}" for one in rule_names() if name in _names(rule_info(one).settings)]
-
-
 def lone_owners_of(name: str) -> list[str]:
     """The drafters and rules that have the setting; methods of two drafters have those of both."""
     drafters = [one for one in drafter_names() if name in _names(method(one).settings)]
@@ -74,12 +68,10 @@ def lone_owners_of(name: str) -> list[str]:
 
 def idle_options(config: GenerationConfig) -> dict[str, str]:
     """The given options that have no effect in such a run, by name, with the choice that disables each."""
-    drafter, rule = method(config.method).settings, rule_info(config.acceptance).settings
+    own = {*_names(method(config.method).settings), *_names(rule_info(config.acceptance).settings)}
     idle: dict[str, str] = {}
-    for name in config.options:
-        if name in _names(drafter) or name in _names(rule):
-            continue
-        of_drafter = any(owner.startswith("--method") for owner in owners_of(name))
+    for name in [name for name in config.options if name not in own]:
+        of_drafter = any(name in _names(method(one).settings) for one in drafter_names())
         idle[name] = f"--method {config.method}" if of_drafter else f"--acceptance {config.acceptance}"
     return idle | _idle_for_logits(config)
 

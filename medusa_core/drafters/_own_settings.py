@@ -44,7 +44,8 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
     names = [item.name for item in fields(kind) if isinstance(item.default, int)]  # a tree is a file
     for own in found.values():
         if unknown := [name for name in own if name not in names]:
-            raise MedusaError(f"{file}: no setting is called {unknown[0]!r}, use {', '.join(names)}")
+            known = ", ".join(names) or "none"
+            raise MedusaError(f"{file}: no setting is called {unknown[0]!r}, use {known}")
         try:
             pick_settings(kind, own)
         except MedusaError as error:

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Colour, Draft, Drafting, Method
-from medusa_core.drafters._cost import NOTHING
+from medusa_core.drafters import Colour, Draft, Drafter, Drafting, Method
 from medusa_core.errors import counted
-from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:
@@ -45,7 +43,6 @@ METHOD = Method(
     help="drafts what followed the same last tokens most recently in the text; no weights, for every model",
     build=f"{__name__}:LookupDrafter",
     settings=Settings,
-    cost=NOTHING,
     design="It looks tokens up in the text, on the host: no matrix product.",
     drafting=Drafting(
         reads=("the last tokens of the text",),
@@ -60,10 +57,8 @@ METHOD = Method(
 )
 
 
-class LookupDrafter:
+class LookupDrafter(Drafter):
     """Keeps the places of every n-gram of the text and copies on from the latest one that matches."""
-
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.lookup_tokens + 1
@@ -73,9 +68,10 @@ class LookupDrafter:
         # Per n-gram of 1 to lookup_ngram tokens, the lengths of the text at its ends, in rising order.
         self._ends: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Note the n-grams of the prompt that are not noted yet."""
-        self._extend(tokens[len(self._tokens) :])
+    @property
+    def length(self) -> int:
+        """Tokens of the text whose n-grams are noted."""
+        return len(self._tokens)
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """A chain: what followed the longest n-gram that ends with ``root`` and stood in the text before."""
@@ -103,8 +99,12 @@ class LookupDrafter:
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Note the n-grams that the accepted tokens complete."""
-        self._extend(tokens)
+        """Note the n-grams that the tokens complete."""
+        first = len(self._tokens) + 1
+        self._tokens += tokens
+        for end in range(first, len(self._tokens) + 1):
+            for ngram in self._ngrams(self._tokens, end):
+                self._ends[ngram].append(end)
 
     def truncate(self, length: int) -> None:
         """Forget the n-grams that end after ``length`` tokens."""
@@ -114,13 +114,6 @@ class LookupDrafter:
                 if not self._ends[ngram]:
                     del self._ends[ngram]
         del self._tokens[length:]
-
-    def _extend(self, tokens: Sequence[int]) -> None:
-        first = len(self._tokens) + 1
-        self._tokens += tokens
-        for end in range(first, len(self._tokens) + 1):
-            for ngram in self._ngrams(self._tokens, end):
-                self._ends[ngram].append(end)
 
     def _match(self, text: list[int]) -> tuple[int, list[int]]:
         """Size of the longest n-gram at the end of ``text`` that was noted, and its ends; 0 and none."""

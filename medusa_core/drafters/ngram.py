@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.config import setting
-from medusa_core.drafters import Colour, Draft, Drafting, Method
-from medusa_core.drafters._cost import NOTHING
+from medusa_core.drafters import Colour, Draft, Drafter, Drafting, Method
 from medusa_core.drafters._ngram_table import NgramTable
-from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 
 if TYPE_CHECKING:
@@ -43,7 +41,6 @@ METHOD = Method(
     build=f"{__name__}:NgramDrafter",
     joins="n-grams",
     settings=Settings,
-    cost=NOTHING,
     design="It counts n-grams of the text, on the host: no matrix product.",
     drafting=Drafting(
         reads=("the root",),
@@ -57,10 +54,8 @@ METHOD = Method(
 )
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Counts every n-gram of the text so far and drafts those that start with the root."""
-
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -68,9 +63,10 @@ class NgramDrafter:
         self._settings = settings
         self._table = NgramTable(settings.draft_depth)
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the n-grams of the prompt that are not counted yet."""
-        self._table.extend(tokens[self._table.length :])
+    @property
+    def length(self) -> int:
+        """Tokens of the text whose n-grams are counted."""
+        return self._table.length
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The most frequent n-grams that start with ``root``, merged where they begin alike."""
@@ -88,7 +84,7 @@ class NgramDrafter:
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the n-grams that the accepted tokens complete."""
+        """Count the n-grams that the tokens complete."""
         self._table.extend(tokens)
 
     def truncate(self, length: int) -> None:

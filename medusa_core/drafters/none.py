@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import Draft, Method, NoSettings
-from medusa_core.drafters._cost import NOTHING
-from medusa_core.model.features import NO_FEATURES
+from medusa_core.drafters import Draft, Drafter, Method, NoSettings
 from medusa_core.trees.origin import ROOT
 
 if TYPE_CHECKING:
-    import torch
-
     from medusa_core.llama.greedy import Guessing
     from medusa_core.model.target import Target
     from medusa_core.trees.token_tree import TokenTree
@@ -23,22 +18,17 @@ METHOD = Method(
     mark="",
     help="no drafts: one token a step, the baseline",
     build=f"{__name__}:PlainDrafter",
-    cost=NOTHING,
     design="The model alone, one token a step.",
 )
 
 
-class PlainDrafter:
+class PlainDrafter(Drafter):
     """The root alone, every step."""
 
     largest_tree = 1
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: Draft | None, settings: NoSettings) -> None:
         self._root = target.token_tree([0], [-1], [ROOT])
-
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Plain decoding remembers nothing."""
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """A tree of the root alone, the same in every step but for its token."""
@@ -46,23 +36,8 @@ class PlainDrafter:
         return replace(self._root, tokens=tokens.new_tensor([root]))
 
     @property
-    def shape(self) -> TokenTree:
-        """The root."""
-        return self._root
-
-    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The root alone."""
-        return root, self._root.draft_logp
-
-    @property
     def guessing(self) -> Guessing:
         """The root alone."""
         from medusa_core.llama.greedy import Guessing  # noqa: PLC0415 - which needs torch
 
-        return Guessing([0])
-
-    def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Plain decoding remembers nothing."""
-
-    def truncate(self, length: int) -> None:
-        """Plain decoding remembers nothing."""
+        return Guessing(self._root, [0])

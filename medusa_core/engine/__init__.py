@@ -17,13 +17,10 @@ import torch
 from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import AUTO_METHOD, GenerationConfig
-from medusa_core.decoding import Run, Step, decode_batch, read_prompt
+from medusa_core.decoding import Run, Step, decode_batch, read_prompt, rows_of_run
 from medusa_core.drafters import (
-    CacheDrafter,
     Draft,
     Drafter,
-    RowsDrafter,
-    SamplingDrafter,
     auto_method,
     draft_of,
     drafters_of,
@@ -74,11 +71,12 @@ class RunState:
     drafter: Drafter | None = None
     config: GenerationConfig | None = None  # the drafter was made for this config
     draft: Draft | None = None  # the weights it was made with
+    tokens: list[int] = field(default_factory=list)  # that a ``Conversation`` has read into the cache
 
     @property
     def nbytes(self) -> int:
         """Bytes of what was read, by the target and by the drafter."""
-        return self.cache.nbytes + (self.drafter.cache_bytes if isinstance(self.drafter, RowsDrafter) else 0)
+        return self.cache.nbytes + (0 if self.drafter is None else self.drafter.cache_bytes)
 
     def made_for(self, config: GenerationConfig, draft: Draft | None) -> bool:
         """Whether the drafter has the method and the settings of ``config``, and these weights.
@@ -208,7 +206,7 @@ class Engine:
         Raises MedusaError.
         """
         drafter = make_drafter(self.target, self.drafts, config)
-        rows = min(prompt + config.max_new_tokens, self.target.context) + drafter.largest_tree
+        rows = rows_of_run(self.target, drafter, prompt, config.max_new_tokens)
         return RunState(self.target.new_cache(rows), drafter, config, draft_of(self.drafts, config))
 
     def read(self, prompt: Sequence[int], config: GenerationConfig, state: RunState) -> None:
@@ -263,14 +261,10 @@ class Engine:
             before=prompt[len(prompt) - written :],
         )
         drafter = self._drafter(config, state)
-        if isinstance(drafter, SamplingDrafter):
-            drafter.sample_by(sampling_of(config, generator))
-        rule = make_rule(config, generator)
+        drafter.sample_by(sampling_of(config, generator))
+        rule, processor = make_rule(config, generator), processor_of(config)
         cache = state.cache if state is not None else None
-        if isinstance(drafter, CacheDrafter):
-            cache = cache if cache is not None else self.target.new_cache(0)
-            drafter.read_cache(cache)
-        budget, processor = config.max_new_tokens, processor_of(config)
+        budget = config.max_new_tokens
         return Run(self.target, drafter, rule, prompt, stopper, budget, cache, processor)
 
     def _decoded(self, runs: Iterable[Run], size: int, words: str) -> Generator[tuple[Run, Step], None, None]:

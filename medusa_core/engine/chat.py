@@ -9,7 +9,7 @@ continues a text instead, and ``notice`` says so.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import cast
 
@@ -17,7 +17,6 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
-from medusa_core.model.target import Target
 from medusa_core.text.chat_template import render_chat
 from medusa_core.text.prompt_check import check_characters, check_text
 
@@ -41,19 +40,7 @@ class TurnEnd:
     stop: tuple[str, ...] = ()
 
 
-@dataclass
-class PromptCache:
-    """What has been read of one conversation: ``state`` belongs to the tokens ``rows``."""
-
-    state: RunState
-    rows: list[int] = field(default_factory=list)
-
-    @classmethod
-    def nothing(cls, target: Target) -> PromptCache:
-        """The cache before the first message."""
-        return cls(RunState(target.new_cache(0)))
-
-
+@dataclass(eq=False)
 class Reply:
     """One reply while it is made: iterate for its steps, each a ``Step`` of the decode loop.
 
@@ -63,26 +50,20 @@ class Reply:
     iteration starts; when it ends or is broken off, the conversation has the text.
     """
 
-    def __init__(
-        self,
-        conversation: Conversation,
-        messages: list[Message],
-        prompt: list[int],
-        config: GenerationConfig,
-        reused: int,
-        dropped: int,
-    ) -> None:
-        self.messages = messages
-        self.prompt = prompt
-        self.config = config
-        self.reused = reused
-        self.dropped = dropped
-        self.summary = conversation.engine.summary(config)  # its text ends before the end of the turn
-        self._conversation = conversation
+    conversation: Conversation
+    messages: list[Message]
+    prompt: list[int]
+    config: GenerationConfig
+    reused: int
+    dropped: int
+
+    def __post_init__(self) -> None:
+        # Its text ends before the end of the turn.
+        self.summary = self.conversation.engine.summary(self.config)
 
     def __iter__(self) -> Generator[Step, None, None]:
         """Decode. Raises MedusaError when the run cannot start."""
-        yield from self._conversation.decode(self)
+        yield from self.conversation.decode(self)
 
 
 class Conversation:
@@ -93,7 +74,7 @@ class Conversation:
         engine: Engine,
         system: str = "",
         messages: Iterable[Message] = (),
-        read: PromptCache | None = None,
+        read: RunState | None = None,
     ) -> None:
         """Go on after ``messages``, with what the same target has ``read`` of them where that was kept.
 
@@ -107,7 +88,7 @@ class Conversation:
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
         self._system = ""
         self.system = system
-        self._read = read or PromptCache.nothing(engine.target)
+        self._read = read or RunState(engine.target.new_cache(0))
 
     @property
     def notice(self) -> str | None:
@@ -134,12 +115,12 @@ class Conversation:
     @property
     def cached_tokens(self) -> int:
         """Tokens of this conversation that need not be read again."""
-        return len(self._read.rows)
+        return len(self._read.tokens)
 
     def reset(self) -> None:
         """Forget the messages and what was read of them; the system prompt stays."""
         self.messages.clear()
-        self._read = PromptCache.nothing(self.engine.target)
+        self._read = RunState(self.engine.target.new_cache(0))
 
     def reply(self, text: str, config: GenerationConfig) -> Reply:
         """A reply to ``text``, to be iterated; the oldest messages go when the context has no room for them.
@@ -178,16 +159,14 @@ class Conversation:
         before, self.messages = self.messages, list(reply.messages)
         # First our notes, then the cache, so that a run that fails while it reads leaves both in agreement.
         read = self._read
-        del read.rows[self._known(reply.prompt) :]
-        read.state.cache.truncate(len(read.rows))
-        steps = self.engine.stream(
-            reply.prompt, reply.config, state=read.state, end_tokens=self.turn_end.tokens
-        )
+        del read.tokens[self._known(reply.prompt) :]
+        read.cache.truncate(len(read.tokens))
+        steps = self.engine.stream(reply.prompt, reply.config, state=read, end_tokens=self.turn_end.tokens)
         try:
             for step in steps:
                 if not summary.steps:
-                    read.rows[:] = reply.prompt
-                read.rows += step.tree.tokens[step.verdict.path].tolist()
+                    read.tokens[:] = reply.prompt
+                read.tokens += step.verdict.accepted
                 summary.add(step)
                 yield step
         finally:
@@ -200,7 +179,7 @@ class Conversation:
 
     def _known(self, prompt: list[int]) -> int:
         """How many tokens of ``prompt`` the cache begins with; its last one is read anew in any case."""
-        same = zip(self._read.rows, prompt[:-1], strict=False)
+        same = zip(self._read.tokens, prompt[:-1], strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], same))
 
 

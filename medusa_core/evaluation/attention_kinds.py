@@ -12,9 +12,8 @@ from time import perf_counter
 
 import torch
 
-from medusa_core.checkpoints.base import ONE_MODEL_AT_A_TIME
-from medusa_core.errors import MedusaError
-from medusa_core.hardware.shapes import attention_kind
+from medusa_core.evaluation.random_model import random_llama
+from medusa_core.hardware.shapes import ModelShape, attention_kind
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import native_library
 from medusa_core.model.target import Target
@@ -74,18 +73,10 @@ def _times(
 
 def random_target(kv_heads: int, context: int) -> Target:
     """A model of four layers with drawn weights. Raises MedusaError for heads that cannot be shared."""
-    from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: PLC0415 - its modules take a second
-
-    if kv_heads < 1 or HEADS % kv_heads:
-        raise MedusaError(f"{kv_heads} key-value heads do not divide {HEADS} query heads: use 1, 2, 4 or 8")
     width = HEADS * HEAD_SIZE
-    config = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=width, intermediate_size=2 * width, num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS, num_key_value_heads=kv_heads, head_dim=HEAD_SIZE,
-        max_position_embeddings=context, tie_word_embeddings=True,
-    )  # fmt: skip
-    with ONE_MODEL_AT_A_TIME, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(kv_heads)
-        target = Target(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+    sizes = width, 2 * width, HEADS, kv_heads, HEAD_SIZE, LAYERS, VOCABULARY
+    shape = ModelShape(f"{kv_heads} key-value heads", *sizes, tied=True)
+    with torch.inference_mode(False), torch.no_grad():
+        target = Target(random_llama(shape, torch.device("cpu"), torch.float32, context))
     choose_forward(target, library=native_library())
     return target

@@ -244,11 +244,11 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
         "tokens_per_second": round(statistics.median(rates), 2),  # end to end
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
         "tokens_per_step": round(log.tokens_per_step(), 3),
-        "new_tokens": sum(len(m.tokens) for r in log.rounds for m in r),
+        "new_tokens": sum(len(run.tokens) for run in log.runs),
     }
     if log.has_phases:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
-        record["tree_nodes"] = max(m.nodes for r in log.rounds for m in r)
+        record["tree_nodes"] = max(run.nodes for run in log.runs)
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES}
     if BASELINE in logs:

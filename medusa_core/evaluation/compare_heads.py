@@ -16,7 +16,6 @@ from medusa_core.evaluation.limits import NO_LIMIT, Effort, Limit
 from medusa_core.evaluation.measure_heads import HeadMeasurement, measure_heads
 from medusa_core.evaluation.speedup import Gain
 from medusa_core.evaluation.turns import Turn, measure_run, take_turns
-from medusa_core.trees.tree import Topology
 
 FRESH = "fresh heads"
 
@@ -60,7 +59,7 @@ def measure_gain(
     """
     for found in measure_heads(engine, prompts, effort, limit):
         yield found
-    tree = Topology.from_choices(found.best_tree.choices)
+    tree = found.best_tree.topology
     engine = with_heads(engine, accuracies=found.accuracies.shares, default_tree=tree)
     config = GenerationConfig(max_new_tokens=new_tokens)
     turn: Turn | None = None

@@ -48,19 +48,16 @@ def computed_step(
     device: Device,
     context: int,
     weight_bytes: float | None = None,
-) -> ComputedStep | None:
+) -> ComputedStep:
     """A step of the method ``name`` over ``nodes`` nodes, the root included, at ``context`` positions.
 
     ``options`` are the settings of its drafters by name. ``weight_bytes`` are those of a weight of the
-    model's layers, 2 where none are given; drafters have 2 always. None where one of them has no count of
-    its cost.
+    model's layers, 2 where none are given; drafters have 2 always.
     """
     plain = Work(1, 1, context, weight_bytes=weight_bytes)
-    drafted = draft_products(name, options, shape, plain)
-    if drafted is None:
-        return None
+    drafted = timed(draft_products(name, options, shape, plain), device)
     return ComputedStep(
-        sum(each.step_seconds for each in timed(drafted, device)),
+        sum(each.step_seconds for each in drafted),
         step_seconds(shape, replace(plain, tokens=nodes), device),
     )
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import Draft, Drafter, HeadsDraft, RowsDrafter, make_drafter, method
+from medusa_core.drafters import Draft, Drafter, HeadsDraft, make_drafter, method
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import heads_of
@@ -230,8 +230,7 @@ def drafted_guesses(
     drafter = make_drafter(target, engine.drafts, GenerationConfig(method=name, options=options))
     every = replace(drafter.features, all_rows=True)
     _, features = target.prefill(tokens, target.new_cache(len(tokens)), every)
-    if isinstance(drafter, RowsDrafter):
-        drafter.reserve(len(tokens))
+    drafter.reserve(len(tokens))
     drafter.begin(tokens[: start + 1], features[: start + 1])
     found = torch.full((count, len(tokens) - start), -1)
     for place in range(start, len(tokens) - 1):

@@ -17,7 +17,8 @@ from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.head_accuracy import Accuracies, count_heads, heads_of
 from medusa_core.evaluation.latency import measure_latency
 from medusa_core.evaluation.limits import COUNTING, NO_LIMIT, TIMING, Effort, Limit
-from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
+from medusa_core.trees.budget import LatencyPoint, best_tree
+from medusa_core.trees.search import FoundTree
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class HeadMeasurement:
     latency: list[LatencyPoint] = field(default_factory=list)  # of these rounds
 
     @property
-    def best_tree(self) -> BestTree:
+    def best_tree(self) -> FoundTree:
         """The tree that promises most here, or one of the usual size where no round is complete."""
         return best_tree(self.accuracies.shares, self.latency)
 

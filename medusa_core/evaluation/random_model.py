@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from medusa_core.checkpoints.base import ONE_MODEL_AT_A_TIME
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -64,7 +65,7 @@ def random_engine(
     if not estimate.fits:
         raise MedusaError(f"a model of the shape {shape.name} {estimate.sentence()}")
     with torch.inference_mode(False), torch.no_grad():
-        target = Target(_random_model(shape, placement))
+        target = Target(random_llama(shape, placement.device, placement.dtype))
         heads = _random_heads(shape, placement)
     choose_forward(target, capture=capture, threads_for=fastest_threads, library=native_library())
     draft = MedusaDraft(heads, accuracies=accuracies, library=target.library)
@@ -95,7 +96,10 @@ def random_prompts(shape: ModelShape, count: int, length: int = 64) -> list[list
     return drawn
 
 
-def _random_model(shape: ModelShape, placement: Placement) -> PreTrainedModel:
+def random_llama(
+    shape: ModelShape, device: torch.device, dtype: torch.dtype, context: int = CONTEXT
+) -> PreTrainedModel:
+    """A Llama of that shape with drawn weights. Its caller is not in inference mode."""
     from transformers import AutoModelForCausalLM, LlamaConfig  # noqa: PLC0415 - its modules take a second
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding  # noqa: PLC0415
 
@@ -107,18 +111,17 @@ def _random_model(shape: ModelShape, placement: Placement) -> PreTrainedModel:
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_size,
-        max_position_embeddings=CONTEXT,
+        max_position_embeddings=context,
         tie_word_embeddings=shape.tied,
         bos_token_id=None,
         eos_token_id=None,
     )
-    with torch.device("meta"):  # so that no time goes into an initialisation on the CPU
-        model: Any = AutoModelForCausalLM.from_config(
-            config, dtype=placement.dtype, attn_implementation="sdpa"
-        )
-    model.to_empty(device=placement.device)
+    # On meta, so that no time goes into an initialisation on the CPU.
+    with ONE_MODEL_AT_A_TIME, torch.device("meta"):
+        model: Any = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    model.to_empty(device=device)
     model.tie_weights()
-    with placement.device:  # its frequencies are not among the weights
+    with device:  # its frequencies are not among the weights
         model.model.rotary_emb = LlamaRotaryEmbedding(config)
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -10,23 +10,21 @@ N nodes · V vocabulary · A accepted nodes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from time import perf_counter
 from typing import Any
 
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import Reading, draft_of, reading_of
+from medusa_core.drafters import Reading, draft_of
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.operators import Work, kv_bytes_per_token, operators
 from medusa_core.hardware.shapes import ModelShape, shape_of_config
-from medusa_core.hardware.this_machine import Machine, measure_machine
+from medusa_core.hardware.this_machine import Machine, fastest, measure_machine
 
 READ_SECONDS = 0.2
 _LARGEST_READ = 2**30  # beyond all caches; memory for a large model's bytes may not be there twice
@@ -78,12 +76,7 @@ class Ceilings:
 def read_speed(size: int, device: torch.device, seconds: float = READ_SECONDS) -> float:
     """Bytes a second at which ``size`` bytes are read again and again, the fastest of some times."""
     numbers = torch.ones(max(1, size // torch.float32.itemsize), dtype=torch.float32, device=device)
-    end, best = perf_counter() + seconds, math.inf
-    while best == math.inf or perf_counter() < end:
-        begun = perf_counter()
-        float(torch.dot(numbers, numbers))  # reading the number waits for the device
-        best = min(best, perf_counter() - begun)
-    return numbers.nbytes / best
+    return numbers.nbytes / fastest(lambda: torch.dot(numbers, numbers), device, seconds)
 
 
 def step_limits(
@@ -120,9 +113,10 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
     nodes = max(1, round(step.nodes))
     products = operators(shape, Work(step.runs, nodes, nodes + round(step.positions), held))
     logits = step.runs * nodes * target.vocab_size
+    draft = draft_of(engine.drafts, config)
     row = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, target.dtype.itemsize)
     return {
-        "propose": reading_of(draft_of(engine.drafts, config), _depth(engine, config), step.runs),
+        "propose": draft.reading(_depth(engine, config), step.runs) if draft else Reading(0, 0),
         "verify": Reading(
             sum(one.calls * one.moved for one in products), sum(one.calls * one.flops for one in products)
         ),

@@ -7,14 +7,13 @@ treats them alike, and the figures are medians over rounds. A step of a batch is
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import PhaseTimes, Step
 from medusa_core.drafters.medusa import NAME, medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES, TIMES
@@ -22,7 +21,8 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
-from medusa_core.evaluation.step_limits import Ceilings, MeanStep, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.turns import Measurement, MethodLog, Runner, Turn, take_turns
 from medusa_core.trees.search import expected_lengths
 
 PLAIN = "none"
@@ -45,37 +45,6 @@ class Case:
     config: GenerationConfig
     prompts: Sequence[Sequence[int]]
     batch: int = 1
-
-
-@dataclass(frozen=True)
-class SweepTurn:
-    """After each run: whose it was, and how many of how many."""
-
-    case: Case
-    done: int
-    total: int
-
-    @property
-    def name(self) -> str:
-        """Whose run it was: the value and the method."""
-        return f"{self.case.value} {self.case.config.method}"
-
-
-@dataclass
-class _Round:
-    """What one round of a case did."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-    steps: int = 0  # of single runs
-    forwards: int = 0
-    rows: int = 0
-    positions: int = 0
-    ms: dict[str, float] = field(default_factory=lambda: dict.fromkeys(TIMES, 0.0))
-
-    def mean(self, phase: str) -> float:
-        """Milliseconds of a step in a phase."""
-        return self.ms[phase] / self.forwards
 
 
 def cases_of(
@@ -130,37 +99,35 @@ class Sweep:
     """A measurement of cases: ``turns`` makes it, ``points`` has what is known so far."""
 
     def __init__(self, cases: Sequence[Case], rounds: int) -> None:
-        self._cases = cases
+        self._cases = {f"{case.value} {case.config.method}": case for case in cases}
         self._rounds = rounds
-        self._logs: list[list[_Round]] = [[] for _ in cases]
+        self._logs: Mapping[str, MethodLog] = {}
         self._ceilings = {id(case.engine): Ceilings(case.engine) for case in cases}
 
-    def turns(self, limit: Limit = NO_LIMIT) -> Iterator[SweepTurn]:
+    def turns(self, limit: Limit = NO_LIMIT) -> Iterator[Turn]:
         """Each case once unmeasured, then all in turn, round after round. Raises MedusaError."""
-        for case in self._cases:
-            if _run(case, 1, limit) is None:
+        for case in self._cases.values():
+            if _run(case, case.prompts[: case.batch], limit).cut:
                 return
-        count = len(self._cases)
-        for number in range(self._rounds):
-            for turn in range(count):
-                place = (turn + number) % count
-                case = self._cases[place]
-                found = _run(case, len(case.prompts), limit)
-                if found is None:
-                    return
-                self._logs[place].append(found)
-                yield SweepTurn(case, number * count + turn + 1, self._rounds * count)
+
+        def runner(case: Case) -> Runner:
+            return lambda _: _run(case, case.prompts, limit)
+
+        runners = {name: runner(case) for name, case in self._cases.items()}
+        # Each case has prompts of its own, which it writes in one run.
+        for turn in take_turns(runners, [[]], self._rounds, limit, warm_up=False):
+            self._logs = turn.logs
+            yield turn
 
     def points(self) -> list[dict[str, Any]]:
         """A record for each case that was measured, in their order.
 
         The first call also measures what the machine can do at best.
         """
-        records = [
-            _record(case, log, self._ceilings[id(case.engine)])
-            for case, log in zip(self._cases, self._logs, strict=True)
-            if log
-        ]
+        records = []
+        for name, case in self._cases.items():
+            if rounds := [found for found in self._logs.get(name, MethodLog()).rounds if found]:
+                records.append(_record(case, MethodLog(rounds), self._ceilings[id(case.engine)]))
         return list(_with_gains(records))
 
 
@@ -227,54 +194,40 @@ def _tree(engine: Engine, size: int) -> Any:
     return tree if tree.size == size else None
 
 
-def _run(case: Case, prompts: int, limit: Limit) -> _Round | None:
-    """The case once, on its first ``prompts``; None where it was stopped."""
-    found = _Round()
-    last: PhaseTimes | None = None
+def _run(case: Case, prompts: Sequence[Sequence[int]], limit: Limit) -> Measurement:
+    """The case once, on these prompts. The runs of a batch share the times of their step."""
+    tokens: list[int] = []
+    steps = forwards = rows = positions = 0
+    phase_ms, last = dict.fromkeys(TIMES, 0.0), None
     begun = perf_counter()
-    chosen = case.prompts[: max(prompts, case.batch)]
-    with closing(case.engine.stream_batch(chosen, case.config, case.batch)) as steps:
-        for _, step in steps:
+    with closing(case.engine.stream_batch(prompts, case.config, case.batch)) as made:
+        for _, step in made:
             if limit.stopped:
-                return None
-            last = _count(found, step, last)
-    found.seconds = perf_counter() - begun
-    return found
+                return Measurement(tokens, perf_counter() - begun, steps, cut=True)
+            tokens += step.emitted
+            steps += 1
+            rows += step.tree.size
+            positions += step.cache_length
+            if step.ms is not last:
+                last = step.ms
+                forwards += 1
+                for phase in TIMES:
+                    phase_ms[phase] += getattr(last, phase)
+    seconds = perf_counter() - begun
+    return Measurement(tokens, seconds, steps, phase_ms, rows=rows, positions=positions, shared=forwards)
 
 
-def _count(found: _Round, step: Step, last: PhaseTimes | None) -> PhaseTimes:
-    """Add a step of one text; the runs of a batch share their step's times, which were ``last``'s."""
-    found.tokens += len(step.emitted)
-    found.steps += 1
-    found.rows += step.tree.size
-    found.positions += step.cache_length
-    if step.ms is not last:
-        found.forwards += 1
-        for phase in TIMES:
-            found.ms[phase] += getattr(step.ms, phase)
-    return step.ms
-
-
-def _record(case: Case, log: Sequence[_Round], ceilings: Ceilings) -> dict[str, Any]:
-    steps, rates = [one.mean("total") for one in log], [one.tokens / one.seconds for one in log]
-    ms = {phase: statistics.median(one.mean(phase) for one in log) for phase in TIMES}
-    first = log[0]
-    step = MeanStep(
-        nodes=first.rows / first.steps,
-        positions=first.positions / first.steps,
-        accepted=first.tokens / first.steps,
-        ms=ms,
-        runs=max(1, round(first.steps / first.forwards)),
-    )
+def _record(case: Case, log: MethodLog, ceilings: Ceilings) -> dict[str, Any]:
+    step, rates, means = log.whole_step(), log.rates(), log.step_means("total")
     return {
         "value": case.value,
         "method": case.config.method,
         "batch": case.batch,
         "nodes": round(step.nodes, 2),
         "context": round(step.positions, 1),
-        "step_ms": round(ms["total"], 3),
-        "step_ms_range": [round(min(steps), 3), round(max(steps), 3)],
-        "phase_ms": {phase: round(ms[phase], 3) for phase in PHASES},
+        "step_ms": round(step.ms["total"], 3),
+        "step_ms_range": [round(min(means), 3), round(max(means), 3)],
+        "phase_ms": {phase: round(step.ms[phase], 3) for phase in PHASES},
         "tokens_per_step": round(step.accepted, 3),
         "tokens_per_second": round(statistics.median(rates), 2),
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],

@@ -1,6 +1,6 @@
 """Several methods run on the same prompts in turn, and what they did.
 
-Methods (or trees, settings, engines: ``interleave`` takes any) are interleaved prompt by prompt and their
+Methods (or trees, settings, engines: ``take_turns`` takes any) are interleaved prompt by prompt and their
 order rotates, so that a machine whose speed drifts treats them alike. A round is all prompts once; the
 figures of a method are medians over rounds.
 """
@@ -21,16 +21,22 @@ from medusa_core.evaluation.step_limits import MeanStep
 
 @dataclass(frozen=True)
 class Measurement:
-    """One method on one prompt. ``seconds`` is the whole call, the reading of the prompt included."""
+    """One run of a method. ``seconds`` is the whole call, the reading of the prompt included."""
 
     tokens: list[int]
     seconds: float
     steps: int
-    phase_ms: dict[str, float] = field(default_factory=dict)  # summed over steps; empty where it is not ours
+    phase_ms: dict[str, float] = field(default_factory=dict)  # of all forwards; empty where it is not ours
     nodes: int = 0  # size of the largest tree, with the root
     rows: int = 0  # of all trees
     positions: int = 0  # committed before each step, summed
     cut: bool = False  # stopped before its end, so that it counts for nothing
+    shared: int = 0  # forwards of several texts at once, each a step of them all; 0: one text, a step each
+
+    @property
+    def forwards(self) -> int:
+        """Forwards of the model that had a tree to verify."""
+        return self.shared or self.steps
 
 
 Runner = Callable[[list[int]], Measurement]
@@ -41,6 +47,11 @@ class MethodLog:
     """Measurements of one method by round."""
 
     rounds: list[list[Measurement]] = field(default_factory=list)
+
+    @property
+    def runs(self) -> list[Measurement]:
+        """Those of all rounds."""
+        return [run for of_round in self.rounds for run in of_round]
 
     @property
     def has_phases(self) -> bool:
@@ -64,25 +75,27 @@ class MethodLog:
 
     def tokens_per_step(self) -> float:
         """Over all rounds."""
-        runs = [m for r in self.rounds for m in r]
-        return sum(len(m.tokens) for m in runs) / sum(m.steps for m in runs)
+        return sum(len(run.tokens) for run in self.runs) / sum(run.steps for run in self.runs)
 
     def whole_step(self) -> MeanStep:
         """The mean step: what it did and how long it took."""
-        runs = [m for r in self.rounds for m in r]
-        steps = sum(m.steps for m in runs)
+        runs = self.runs
+        steps = sum(run.steps for run in runs)
         return MeanStep(
-            nodes=sum(m.rows for m in runs) / steps,
-            positions=sum(m.positions for m in runs) / steps,
+            nodes=sum(run.rows for run in runs) / steps,
+            positions=sum(run.positions for run in runs) / steps,
             accepted=self.tokens_per_step(),
             ms={phase: self.mean_step(phase) for phase in TIMES},
+            runs=max(1, round(steps / sum(run.forwards for run in runs))),
         )
 
+    def step_means(self, phase: str) -> list[float]:
+        """The mean milliseconds of a step in a phase, by round."""
+        return [sum(m.phase_ms[phase] for m in r) / sum(m.forwards for m in r) for r in self.rounds]
+
     def mean_step(self, phase: str) -> float:
-        """Median over rounds of the mean milliseconds of a step in a phase."""
-        return statistics.median(
-            sum(m.phase_ms[phase] for m in r) / sum(m.steps for m in r) for r in self.rounds
-        )
+        """Their median over the rounds."""
+        return statistics.median(self.step_means(phase))
 
 
 @dataclass(frozen=True)
@@ -95,20 +108,6 @@ class Turn:
     prompt: int  # its number in the round, from 1
     last: bool  # whether all have had their turn on this prompt
     logs: Mapping[str, MethodLog]
-
-
-def interleave(
-    runners: Mapping[str, Runner],
-    prompts: Sequence[list[int]],
-    rounds: int,
-    progress: Callable[[str], None] = lambda name: None,
-) -> dict[str, MethodLog]:
-    """Run every runner on every prompt, ``rounds`` times over, and return the measurements by its name."""
-    logs: Mapping[str, MethodLog] = {name: MethodLog() for name in runners}
-    for turn in take_turns(runners, prompts, rounds):
-        logs = turn.logs
-        progress(turn.name)
-    return dict(logs)
 
 
 def take_turns(

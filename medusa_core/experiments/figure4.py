@@ -111,7 +111,7 @@ def candidate_trees(accuracies: list[list[float]], sizes: list[int], settings: S
         found.setdefault(label, Candidate(series, label, tree))
 
     for before, size in pairwise([1, *sizes]):
-        tree = Topology.from_choices(search_tree(accuracies, size - 1).choices)
+        tree = search_tree(accuracies, size - 1).topology
         offer(OPTIMISED, f"{OPTIMISED} {tree.size}", tree)
         cartesian = best_cartesian(accuracies, size)
         offer(CARTESIAN, f"{CARTESIAN} {'×'.join(map(str, cartesian.widths))}", cartesian.topology())

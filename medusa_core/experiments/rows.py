@@ -32,13 +32,12 @@ def make_row(
     """The row of one runner; ``base`` is plain decoding of the same prompts in the same rounds, ``generate``
     transformers'. A runner that is not ours has no phases: its step is its whole time over its steps.
     """
-    measured = [m for r in log.rounds for m in r]
     row = Row(
         series=series,
         label=label,
         x=x,
         prompts=len(log.rounds[0]),
-        new_tokens=sum(len(m.tokens) for m in measured),
+        new_tokens=sum(len(m.tokens) for m in log.runs),
         tree_nodes=tree_nodes,
         tokens_per_step=ratio(by_prompt(log, lambda m: len(m.tokens)), by_prompt(log, lambda m: m.steps)),
         expected_tokens_per_step=None if expected is None else round(expected, 4),
@@ -52,6 +51,26 @@ def make_row(
     same = sum(a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True))
     overhead = round(_step_ms(log) / _step_ms(base), 4)
     return row.model_copy(update={"speedup": _times(log, base), "overhead": overhead, "same_texts": same})
+
+
+def computed_row(
+    *, series: str, label: str, x: int, nodes: int, kept: float, rate: float, step_ms: float, overhead: float
+) -> Row:
+    """A row that formulas give, for which nothing ran: its speedup is the tokens kept over the overhead."""
+    return Row(
+        series=series,
+        label=label,
+        x=x,
+        prompts=0,
+        new_tokens=0,
+        tree_nodes=nodes,
+        tokens_per_step=Mean(mean=round(kept, 5), standard_error=None),
+        tokens_per_second=spread([rate]),
+        step_ms=round(step_ms, 4),
+        phase_ms={},
+        overhead=round(overhead, 4),
+        speedup=spread([kept / overhead]),
+    )
 
 
 def _step_ms(log: MethodLog) -> float:

@@ -15,7 +15,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.evaluation.prompts import places_of
-from medusa_core.evaluation.turns import MethodLog, Runner, interleave, measure_run
+from medusa_core.evaluation.turns import MethodLog, Runner, measure_run, take_turns
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.settings import RunSettings
 from medusa_core.trees.tree import Topology
@@ -69,12 +69,10 @@ class Setup:
         rounds = rounds or self.run.rounds
         total = len(runners) * len(self.all_prompts) * rounds
         with tqdm(total=total, unit="run", file=sys.stderr, dynamic_ncols=True) as bar:
-
-            def progress(name: str) -> None:
-                bar.set_postfix_str(name, refresh=False)
+            for turn in take_turns(runners, self.all_prompts, rounds):
+                bar.set_postfix_str(turn.name, refresh=False)
                 bar.update()
-
-            return interleave(runners, self.all_prompts, rounds, progress)
+        return dict(turn.logs)
 
     def require_heads(self) -> Engine:
         """The engine. Raises MedusaError when it has no heads."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from medusa_core.experiments.record import Mean, Row, Spread
+from medusa_core.experiments.record import Row
+from medusa_core.experiments.rows import computed_row
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.experiments.setup import Findings
 from medusa_core.hardware.devices import Device, find_device
@@ -55,19 +56,13 @@ def _best_words(name: str, found: Curve) -> str:
 def _row(shape: ModelShape, device: Device, series: str, each: Curve, gain: Gain) -> Row:
     work = Work(each.work.batch, gain.candidates, each.work.context)
     seconds = step_seconds(shape, work, device, each.cost)
-    rate = round(work.batch * gain.acceleration / seconds, 4)
-    speedup = round(gain.speedup, 4)
-    return Row(
+    return computed_row(
         series=series,
         label=f"{gain.candidates} candidates",
         x=gain.candidates,
-        prompts=0,
-        new_tokens=0,
-        tree_nodes=gain.candidates,
-        tokens_per_step=Mean(mean=round(gain.acceleration, 5), standard_error=None),
-        tokens_per_second=Spread(median=rate, low=rate, high=rate),
-        step_ms=round(1000 * seconds, 4),
-        phase_ms={},
-        overhead=round(gain.latency, 4),
-        speedup=Spread(median=speedup, low=speedup, high=speedup),
+        nodes=gain.candidates,
+        kept=gain.acceleration,
+        rate=work.batch * gain.acceleration / seconds,
+        step_ms=1000 * seconds,
+        overhead=gain.latency,
     )

@@ -74,18 +74,15 @@ class Heads:
         return found
 
 
-# Fills a tree from a root [1] and features [1, d]: its tokens [N] and their log-probabilities [N].
-Guess = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
-
-
 @dataclass(frozen=True)
 class Guessing:
     """How the next tree is filled: nothing but the root, or the best ``ranks`` guesses of ``levels`` heads.
 
-    ``places`` [N] tells for each node what it holds: 0 the root, else 1 + the number of a guess in
-    [levels, ranks].
+    ``tree`` is its shape, with tokens and log-probabilities that mean nothing. ``places`` [N] tells for each
+    node what it holds: 0 the root, else 1 + the number of a guess in [levels, ranks].
     """
 
+    tree: TokenTree
     places: Sequence[int]
     heads: Heads | None = None
     levels: int = 0
@@ -106,13 +103,15 @@ class Made(NamedTuple):
 
 
 class GreedySteps:
-    """Greedy steps for trees of one shape; other steps may be made by phases in between (``follow``)."""
+    """Greedy steps for trees of one shape; other steps may be made by phases in between (``restart``)."""
 
-    def __init__(self, forward: LlamaForward, shape: TokenTree, guessing: Guessing, guess: Guess) -> None:
-        """``guess`` fills such a tree as ``guessing`` does in C."""
-        self._forward, self._shape, self._guess = forward, shape, guess
+    def __init__(
+        self, forward: LlamaForward, guessing: Guessing, propose: Callable[[int, int], TokenTree]
+    ) -> None:
+        """``propose``, by root and depth, fills such a tree as ``guessing`` does in C."""
+        shape = guessing.tree
+        self._forward, self._shape, self._propose = forward, shape, propose
         self._has_heads = guessing.heads is not None
-        self._features: torch.Tensor | None = None  # [1, d] of the last accepted token
         self._batch: ctypes.Structure | None = None  # over the cache of the run
         self._end = 0  # where a root may no longer stand
         self._ready: tuple[int, int] | None = None  # cache length and root that the prepared tree belongs to
@@ -148,10 +147,9 @@ class GreedySteps:
         )
         self._held = parents, places, guesses, guesses_logp, work, guessing.heads  # C has their addresses
 
-    def follow(self, features: torch.Tensor) -> None:
-        """A step was made by phases: ``features`` [1, d] are now those of the last accepted token."""
-        # That step may have made the buffers of the cache larger.
-        self._features, self._batch, self._ready = features, None, None
+    def restart(self) -> None:
+        """The text has gone on by other means, which may have made the buffers of the cache larger."""
+        self._batch = self._ready = None
 
     def fits(self, cache: TreeCache, depth_left: int) -> bool:
         """Whether the whole tree has room: near the end of the context it gets shallower."""
@@ -170,10 +168,9 @@ class GreedySteps:
         assert isinstance(cache, LlamaCache)
         batch, step, shape, model = self._batch_over(cache), self._step, self._shape, self._forward.model
         if self._ready != (cache.length, root):
-            assert self._features is not None
-            given, given_logp = self._guess(torch.tensor([root]), self._features)
-            self._next[:] = given.tolist()
-            self._next_logp.copy_(given_logp)
+            first = self._propose(root, self._deepest)
+            self._next[:] = first.tokens.tolist()
+            self._next_logp.copy_(first.draft_logp)
         tokens, logp, logits, features = self._room()
         batch.tokens = step.tokens = tokens.data_ptr()
         batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
@@ -183,9 +180,7 @@ class GreedySteps:
         step.position, on_host = cache.position, self._next[:]
         model.check(model.library.functions.greedy_step(step))
         choices, path = self._choices[:], self._path[: step.accepted]
-        last = path[-1]
-        self._ready = cache.length + len(path), choices[last]
-        self._features = features[last : last + 1]
+        self._ready = cache.length + len(path), choices[path[-1]]
         tree = replace(shape, tokens=tokens, draft_logp=logp)
         return Made(tree, on_host, logits, features, choices, path, step.verify * 1000, step.propose * 1000)
 

@@ -11,7 +11,8 @@ import psutil
 import torch
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import RowsDrafter, draft_of, make_drafter
+from medusa_core.decoding import rows_of_run
+from medusa_core.drafters import draft_of, make_drafter
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import free_memory, return_freed_memory
@@ -68,14 +69,12 @@ def run_memory(engine: Engine, prompt: int, config: GenerationConfig) -> RunMemo
     """The memory of a run after ``prompt`` tokens on the target's device. Raises MedusaError."""
     target = engine.target
     drafter = make_drafter(target, engine.drafts, config)
-    tree = drafter.largest_tree
-    rows = min(prompt + config.max_new_tokens, target.context) + tree
-    own = drafter.cache_bytes_for(rows) if isinstance(drafter, RowsDrafter) else 0
+    rows = rows_of_run(target, drafter, prompt, config.max_new_tokens)
     draft = draft_of(engine.drafts, config)
     weights = target.weight_bytes
     if draft is not None:
         weights += sum(tensor.nbytes for tensor in draft.tensors())
-    cache = target.cache_bytes(rows) + own
+    cache = target.cache_bytes(rows) + drafter.cache_bytes_for(rows)
     return RunMemory(
         rows=rows,
         weights=weights,

@@ -35,7 +35,7 @@ class Clock:
         self._laps.append((now - self._last) * 1000)
         self._last = now
 
-    def made_whole(self, propose: float, verify: float) -> None:
+    def lap_fused(self, propose: float, verify: float) -> None:
         """Mark the end of all phases up to acceptance, in a step whose phases were one call.
 
         ``propose`` and ``verify`` are the milliseconds of the tree and of the forward.

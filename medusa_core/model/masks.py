@@ -4,7 +4,7 @@ Full layers see every committed row; sliding layers see the last ``window`` posi
 The window counts positions, not slots: siblings of a tree share a position, so a deep node still sees an
 ancestor that lies many slots back. Knows configs and masks, nothing about weights, caches or trees.
 
-N rows of a forward · L committed rows
+N rows of a forward · L committed rows · B texts · W columns, L + N of the longest text
 """
 
 from __future__ import annotations
@@ -49,14 +49,15 @@ class LayerMasks:
             )
         return cls(kinds, window, kernel)
 
-    def build(self, allowed: torch.Tensor, depths: torch.Tensor, length: int, dtype: torch.dtype) -> Mask:
-        """The mask [1, 1, N, L + N] that every layer reads, or one for each kind where the kinds differ.
+    def build(self, texts: Sequence[tuple[torch.Tensor, torch.Tensor, int]], dtype: torch.dtype) -> Mask:
+        """The mask [B, 1, N, W] that every layer reads, or one for each kind where the kinds differ.
 
-        ``allowed`` bool [N, N] says which rows of this forward see which, ``depths`` [N] where they stand
-        behind the ``length`` committed ones.
+        Each text is given by which rows of this forward see which, bool [n, n], where they stand behind the
+        committed ones, [n], and how many these are. It gets the lower right corner.
         """
-        seen = self.visible(allowed, depths, length)
-        return self.for_model({kind: one[None, None] for kind, one in seen.items()}, dtype)
+        seen = [self.visible(*text) for text in texts]
+        together = {kind: padded_masks([one[kind] for one in seen]) for kind in self.kinds}
+        return self.for_model(together, dtype)
 
     def for_model(self, visible: dict[str, torch.Tensor], dtype: torch.dtype) -> Mask:
         """The masks, bool [B, 1, N, W] by kind of layer, as transformers' models take them."""
@@ -64,41 +65,23 @@ class LayerMasks:
         # Models with layers of one kind know no dictionary, and all take a 4-D mask as it is.
         return masks if len(masks) > 1 else next(iter(masks.values()))
 
-    def build_together(
-        self, texts: Sequence[tuple[torch.Tensor, torch.Tensor, int]], dtype: torch.dtype
-    ) -> Mask:
-        """``build`` for several texts in one forward: [B, 1, N, W], each in the lower right corner.
-
-        ``texts`` has allowed rows, depths and committed rows of each, as ``build`` takes them.
-        """
-        rows = max(len(depths) for _, depths, _ in texts)
-        width = max(len(depths) + length for _, depths, length in texts)
-        seen = [self.visible(*text) for text in texts]
-        padded = {kind: padded_masks([one[kind] for one in seen], rows, width) for kind in self.kinds}
-        return self.for_model(padded, dtype)
-
     @property
     def only_window(self) -> int | None:
         """The window that all layers have; None where one of them sees everything."""
         return self.window if self.kinds == {SLIDING} else None
 
-    def visible(
-        self, allowed: torch.Tensor, depths: torch.Tensor, length: int, first: int = 0
-    ) -> dict[str, torch.Tensor]:
-        """Which rows see which, by kind of layer: bool [N, L + N], without the columns before ``first``."""
-        full = torch.cat([allowed.new_ones(len(allowed), length - first), allowed], dim=1)
+    def visible(self, allowed: torch.Tensor, depths: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
+        """Which rows of one text see which, as ``build`` takes them, by kind of layer: bool [N, L + N]."""
+        full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
         return {
-            kind: full if kind == FULL else self._inside_window(full, depths, length, first)
-            for kind in self.kinds
+            kind: full if kind == FULL else self._inside_window(full, depths, length) for kind in self.kinds
         }
 
-    def _inside_window(
-        self, full: torch.Tensor, depths: torch.Tensor, length: int, first: int
-    ) -> torch.Tensor:
+    def _inside_window(self, full: torch.Tensor, depths: torch.Tensor, length: int) -> torch.Tensor:
         """``full`` without the rows whose position is a window or more before the reader's."""
         if self.window is None:
             return full
-        committed = torch.arange(first, length, device=full.device)
+        committed = torch.arange(length, device=full.device)
         positions = torch.cat([committed, depths + length])
         return full & (positions[None, :] > (depths + length)[:, None] - self.window)
 
@@ -136,11 +119,14 @@ def mask_for(kernel: str, allowed: torch.Tensor, dtype: torch.dtype) -> torch.Te
     )
 
 
-def padded_masks(seen: Sequence[torch.Tensor], rows: int, width: int) -> torch.Tensor:
-    """Who sees whom, bool [n, w] of each text, in the lower right corner of [B, 1, ``rows``, ``width``].
+def padded_masks(seen: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Who sees whom, bool [n, w] of each text, in the lower right corner of [B, 1, N, W].
 
     A padding row sees the last slot, since a softmax over nothing is NaN.
     """
+    if len(seen) == 1:
+        return seen[0][None, None]
+    rows, width = (max(sizes) for sizes in zip(*(mask.shape for mask in seen), strict=True))
     result = seen[0].new_zeros(len(seen), 1, rows, width)
     result[..., -1] = True
     for text, mask in enumerate(seen):

@@ -206,7 +206,7 @@ class Target:
             return None
         depths = torch.arange(length, device=self.device)
         allowed = torch.ones(length, length, dtype=torch.bool, device=self.device).tril()
-        return self.masks.build(allowed, depths, 0, self.dtype)
+        return self.masks.build([(allowed, depths, 0)], self.dtype)
 
     def _run(self, parts: Sequence[Part]) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Logits and features of each sequence, behind the committed rows of its cache."""

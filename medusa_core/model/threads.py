@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
+
+if TYPE_CHECKING:
+    from medusa_core.llama.library import Library
 
 Item = TypeVar("Item")
 
 
-class OwnThreads(Protocol):
-    """A library with threads of its own."""
-
-    count: int | None  # threads of the run at work, None: those of torch
-
-
 @contextmanager
-def cpu_threads(count: int | None, library: OwnThreads | None = None) -> Iterator[None]:
+def cpu_threads(count: int | None, library: Library | None = None) -> Iterator[None]:
     """Let torch use ``count`` threads, None: as many as before, and restore their number afterwards.
 
     Where a ``library`` computes they are its threads, and torch keeps to one: after each operation that torch

@@ -58,16 +58,13 @@ class TransformersForward:
         counts = [len(part.rows.tokens) for part in parts]
         places = [(part.rows.allowed, part.rows.depths, part.cache.length) for part in parts]
         cache: Cache = parts[0].cache
-        if len(parts) == 1:
-            mask = self._masks.build(*places[0], self._held.dtype)
-        else:
-            mask = self._masks.build_together(places, self._held.dtype)
+        if len(parts) > 1:
             by_layer = zip(*(part.cache.tree_layers for part in parts), strict=True)
             cache = Cache(layers=[JointLayer(owners, counts) for owners in by_layer])
         read = self._run(
             parts[0].rows,
             input_ids=padded([part.rows.tokens for part in parts]),
-            attention_mask=mask,
+            attention_mask=self._masks.build(places, self._held.dtype),
             position_ids=padded([part.rows.depths + part.cache.position for part in parts]),
             past_key_values=cache,
         )

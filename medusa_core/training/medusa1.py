@@ -20,9 +20,8 @@ from transformers import PreTrainedModel
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.locate import has_adapter
 from medusa_core.checkpoints.sources import locate_heads
-from medusa_core.drafters.medusa.build import TruncatedHeads, build_heads
-from medusa_core.drafters.medusa.files import save_heads
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.files import build_heads, save_heads
+from medusa_core.drafters.medusa.heads import MedusaHeads, TruncatedHeads
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name, compile_base, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HeadsConfig, Medusa1Config

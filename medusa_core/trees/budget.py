@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from medusa_core.errors import MedusaError
 from medusa_core.files import read_text
-from medusa_core.trees.search import expected_lengths, search_tree
+from medusa_core.trees.search import FoundTree, expected_lengths, search_tree
 from medusa_core.trees.tree import MAX_NODES, Choice
 
 UNSTEADY = 1.5  # slowest over fastest round beyond which a measurement says little
@@ -53,15 +53,6 @@ class Budget:
     expected_length: float
     step_ms: float
     tokens_per_second: float
-
-
-@dataclass(frozen=True)
-class BestTree:
-    """The tree that promises most; ``tokens_per_second`` is None where no tree was timed."""
-
-    choices: list[Choice]
-    expected_length: float
-    tokens_per_second: float | None = None
 
 
 def parse_latency(data: object) -> list[LatencyPoint]:
@@ -139,14 +130,13 @@ def best_budget(found: Sequence[Budget]) -> Budget:
     return min(trees, key=lambda budget: (-budget.tokens_per_second, budget.nodes))
 
 
-def best_tree(accuracies: Sequence[Sequence[float]], latency: Sequence[LatencyPoint]) -> BestTree:
+def best_tree(accuracies: Sequence[Sequence[float]], latency: Sequence[LatencyPoint]) -> FoundTree:
     """The tree of the size with the most expected tokens per second, or of USUAL_NODES if none was timed."""
     nodes, rate = USUAL_NODES, None
     if latency and latency[-1].nodes > PLAIN:
         best = best_budget(budgets(accuracies, latency))
         nodes, rate = best.nodes, best.tokens_per_second
-    tree = search_tree(accuracies, nodes - 1)
-    return BestTree(tree.choices, tree.expected_length, rate)
+    return replace(search_tree(accuracies, nodes - 1), tokens_per_second=rate)
 
 
 def plain_budget(found: Sequence[Budget]) -> Budget | None:

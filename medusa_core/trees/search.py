@@ -17,15 +17,24 @@ from pathlib import Path
 
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
-from medusa_core.trees.tree import MAX_NODES, TOP_K, Choice
+from medusa_core.trees.tree import MAX_NODES, TOP_K, Choice, Topology
 
 
 @dataclass(frozen=True)
 class FoundTree:
-    """``choices`` in the order they were added; ``expected_length`` counts the root, as tokens/step do."""
+    """``choices`` in the order they were added; ``expected_length`` counts the root, as tokens/step do.
+
+    ``tokens_per_second`` are expected ones, None where no tree was timed.
+    """
 
     choices: list[Choice]
     expected_length: float
+    tokens_per_second: float | None = None
+
+    @property
+    def topology(self) -> Topology:
+        """The tree itself."""
+        return Topology.from_choices(self.choices)
 
 
 def search_tree(accuracies: Sequence[Sequence[float]], nodes: int, max_depth: int | None = None) -> FoundTree:

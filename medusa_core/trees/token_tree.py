@@ -7,8 +7,9 @@ N nodes with the root · V vocabulary
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -61,7 +62,7 @@ class TokenTree:
             parents=list(parents),
             depths=depths_of(parents),
             origins=list(origins),
-            mask=ancestor_mask(parents).to(device),
+            mask=torch.tensor(ancestor_rows(parents), dtype=torch.bool, device=device),
             draft_logp=draft_logp,
         )
 
@@ -69,11 +70,6 @@ class TokenTree:
     def size(self) -> int:
         """Number of nodes N, the root included."""
         return len(self.parents)
-
-
-def ancestor_mask(parents: Sequence[int]) -> torch.Tensor:
-    """bool [N, N] from parents: a node sees its ancestors and itself."""
-    return torch.tensor(ancestor_rows(parents), dtype=torch.bool)
 
 
 def union(trees: Sequence[TokenTree]) -> TokenTree:
@@ -98,18 +94,10 @@ def union(trees: Sequence[TokenTree]) -> TokenTree:
                 kept.append((which, node))
             places.append(known[key])
     first = trees[0]
-    device = first.tokens.device
-    starts = [0]
-    for tree in trees:
-        starts.append(starts[-1] + tree.size)
+    starts = [0, *itertools.accumulate(tree.size for tree in trees)]
     rows = torch.tensor([starts[which] + node for which, node in kept], device=first.draft_logp.device)
     logp = torch.cat([tree.draft_logp.to(first.draft_logp) for tree in trees])
-    return TokenTree(
-        tokens=torch.tensor(tokens, device=device),
-        parents=parents,
-        depths=[trees[which].depths[node] for which, node in kept],
-        origins=[trees[which].origins[node] for which, node in kept],
-        mask=ancestor_mask(parents).to(device),
-        draft_logp=logp[rows],
-        drafter_rows=next((tree.drafter_rows for tree in trees if tree.drafter_rows is not None), None),
-    )
+    origins = [trees[which].origins[node] for which, node in kept]
+    made = TokenTree.from_lists(tokens, parents, origins, device=first.tokens.device, draft_logp=logp[rows])
+    seen = next((tree.drafter_rows for tree in trees if tree.drafter_rows is not None), None)
+    return replace(made, drafter_rows=seen)

@@ -107,8 +107,13 @@ class Topology:
         return ancestor_rows(self.parents)
 
     def graph(self) -> nx.DiGraph:
-        """The tree as a networkx graph with edges from parent to child."""
-        return parent_graph(self.parents)
+        """The tree as a networkx graph with edges from parent to child, nodes in order."""
+        import networkx as nx  # noqa: PLC0415 - decoding does without it
+
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(self.size))
+        graph.add_edges_from(zip(self.parents[1:], range(1, self.size), strict=True))
+        return graph
 
     def paths(self) -> list[list[int]]:
         """Node ids from the root to each leaf, leaves in node order."""
@@ -142,16 +147,6 @@ def depths_of(parents: Sequence[int]) -> list[int]:
     for parent in parents:
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
     return depths
-
-
-def parent_graph(parents: Sequence[int]) -> nx.DiGraph:
-    """A networkx graph with an edge from each parent to its child, nodes in order."""
-    import networkx as nx  # noqa: PLC0415 - decoding does without it
-
-    graph = nx.DiGraph()
-    graph.add_nodes_from(range(len(parents)))
-    graph.add_edges_from((parent, node) for node, parent in enumerate(parents) if parent >= 0)
-    return graph
 
 
 def cartesian(widths: Sequence[int]) -> Topology:

@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 from medusa_core.checkpoints.files import Layout, layout_of
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.build import TruncatedHeads
 from medusa_core.drafters.medusa.files import save_heads
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.heads import MedusaHeads, TruncatedHeads
 from medusa_core.errors import MedusaError
 
 V = tiny.VOCABULARY

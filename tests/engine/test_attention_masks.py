@@ -45,7 +45,7 @@ def sees(parents, length, window, node, slot):
 def test_every_node_sees_what_the_slow_version_says(parents, length, window):
     tree = tiny.token_tree(parents, [0] * len(parents))
     masks = LayerMasks.of(config(layer_types=[SLIDING, FULL], sliding_window=window))
-    built = masks.build(tree.mask, torch.tensor(tree.depths), length, torch.float32)
+    built = masks.build([(tree.mask, torch.tensor(tree.depths), length)], torch.float32)
     for kind, limit in ((FULL, 10**6), (SLIDING, window or 10**6)):
         wanted = [
             [sees(parents, length, limit, node, slot) for slot in range(length + len(parents))]
@@ -59,7 +59,7 @@ def test_a_window_counts_positions_not_slots():
     parents = [-1, 0, 0, 0, 3]
     tree = tiny.token_tree(parents, [0] * 5)
     masks = LayerMasks.of(config(sliding_window=3))
-    mask = masks.build(tree.mask, torch.tensor(tree.depths), 2, torch.float32)
+    mask = masks.build([(tree.mask, torch.tensor(tree.depths), 2)], torch.float32)
     assert mask[0, 0, 4].tolist() == [False, False, True, False, False, True, True]
 
 
@@ -76,7 +76,8 @@ def test_a_window_counts_positions_not_slots():
 def test_kinds_of_layers(settings, kinds, window):
     masks = LayerMasks.of(config(**settings))
     assert (masks.kinds, masks.window) == (kinds, window)
-    built = masks.build(torch.eye(2, dtype=torch.bool), torch.zeros(2, dtype=torch.long), 3, torch.float32)
+    rows = torch.eye(2, dtype=torch.bool), torch.zeros(2, dtype=torch.long), 3
+    built = masks.build([rows], torch.float32)
     if len(kinds) == 1:  # such models know no dictionary
         assert built.shape == (1, 1, 2, 5)
     else:

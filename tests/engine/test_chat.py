@@ -13,7 +13,8 @@ from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
 from medusa_core import Conversation, MedusaError
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.engine.chat import Message, PromptCache, turn_end
+from medusa_core.engine import RunState
+from medusa_core.engine.chat import Message, turn_end
 from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.stopping import text_before_stop
@@ -88,11 +89,11 @@ def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
 def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
     """Keys and values after several turns against one plain forward over the same tokens."""
     engine = engine_for(VICUNA)
-    read = PromptCache.nothing(engine.target)
+    read = RunState(engine.target.new_cache(0))
     conversation = Conversation(engine, read=read)
     for question in QUESTIONS[:3]:
         ask(conversation, question)
-    rows, cache = read.rows, read.state.cache
+    rows, cache = read.tokens, read.cache
     assert cache.length == len(rows) == conversation.cached_tokens
     fresh = engine.target.new_cache(len(rows))
     with torch.inference_mode():
@@ -295,7 +296,7 @@ def test_conversations_on_one_engine_do_not_meet(engine_for):
 def test_a_conversation_goes_on_from_its_messages_and_what_was_read(engine_for):
     engine = engine_for(CHATML)
     whole = Conversation(engine)
-    read, messages = PromptCache.nothing(engine.target), []
+    read, messages = RunState(engine.target.new_cache(0)), []
     for question in QUESTIONS:
         expected = ask(whole, question)
         part = Conversation(engine, "", messages, read)

@@ -268,7 +268,7 @@ def test_the_draft_layer_gives_the_recorded_numbers(engine_of, golden):
     close = functools.partial(torch.testing.assert_close, atol=golden.within(1e-4, 1e-2), rtol=1e-4)
     with torch.inference_mode():
         drafter.reserve(10)
-        drafter._append([0, *text[:-1]], unit["features"])
+        drafter.observe([0, *text[:-1]], unit["features"])
         close(drafter._fused[:10], unit["fc_out"])
         visible = torch.ones(10, 10, dtype=torch.bool).tril()
         hidden, logits = drafter._forward(unit["tokens"], drafter._fused[:10], visible, 0)

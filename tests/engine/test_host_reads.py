@@ -149,7 +149,7 @@ def test_a_whole_step_knows_its_phases(queue, monkeypatch):
     host = iter([0.0, 0.040, 0.042, 0.044])
     monkeypatch.setattr(clocks.time, "perf_counter", lambda: next(host))
     clock = clocks.clock_for(torch.device("cpu"))
-    clock.made_whole(5.0, 30.0)
+    clock.lap_fused(5.0, 30.0)
     clock.lap()
     ms = clock.times()
     assert (ms.propose, ms.verify, ms.accept) == (5.0, 30.0, pytest.approx(5.0))

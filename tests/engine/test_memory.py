@@ -15,7 +15,7 @@ from transformers import DeepseekV3Config, MambaConfig, MambaForCausalLM
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.files import head_numbers
+from medusa_core.drafters.medusa.files import size
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.loading import devices, memory
@@ -106,7 +106,7 @@ def test_heads_are_counted_in_every_format_or_by_their_config(model, base, tmp_p
     LAYOUTS[layout](tmp_path / "heads", heads, base)
     blocks = heads.block_weight.numel() + heads.block_bias.numel()
     expected = blocks if layout == "v2" else blocks + heads.lm_weight.numel()
-    assert head_numbers(tmp_path / "heads", model_size(base)) == expected
+    assert size(tmp_path / "heads", model_size(base)).weights == expected
 
 
 def test_a_model_that_cannot_be_counted_says_what_it_is(tmp_path):

@@ -11,7 +11,7 @@ import torch
 from native_case import CONTEXT, VOCABULARY, off, text
 
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
-from medusa_core.drafters.eagle3.network import NativeNetwork, TorchNetwork
+from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.hydra.draft import NativeLinear, in_c
 from medusa_core.drafters.hydra.heads import HydraHeads
@@ -106,7 +106,7 @@ def compare(networks, shape, features, dtype):
 def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
     shape = replace(SHAPE, **dict.fromkeys(flags, True))
     model, embedding = random_weights(DraftModel(shape), dtype), torch.randn(VOCABULARY, 64).to(dtype)
-    networks = TorchNetwork(model, embedding), NativeNetwork(model, embedding, library)
+    networks = Network(model, embedding), NativeNetwork(model, embedding, library)
     compare(networks, shape, torch.randn(60, 192).to(dtype), dtype)
 
 
@@ -115,7 +115,7 @@ def test_an_eagle3_layer_says_what_its_modules_say(flags, dtype, library):
 def test_an_mtp_layer_says_what_its_modules_say(dtype, library):
     embedding, head = torch.randn(2, VOCABULARY, 64).to(dtype)
     model = random_weights(MtpLayer(SHAPE, head), dtype)
-    networks = TorchNetwork(model, embedding), NativeMtpNetwork(model, embedding, library)
+    networks = Network(model, embedding), NativeMtpNetwork(model, embedding, library)
     compare(networks, SHAPE, torch.randn(60, 64).to(dtype), dtype)
 
 

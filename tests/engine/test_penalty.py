@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
 
 import plain_penalty
 import pytest
@@ -13,7 +12,7 @@ from golden import golden_rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.acceptance.logits.penalty import ContextualPenalty, TokenWindow
+from medusa_core.acceptance.logits.penalty import ContextualPenalty
 from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import PLUS
@@ -37,7 +36,7 @@ def random_logits(nodes, seed):
 def test_every_node_has_the_window_of_its_own_context(data, prompt, window, seed):
     """Over several steps of a run, each with another tree, of which a path is kept."""
     penalty, text = ContextualPenalty(1.2, window), list(prompt)
-    penalty.begin(prompt, torch.device("cpu"))
+    penalty.begin(prompt)
     last = random_logits(1, seed)[0]
     assert torch.equal(penalty.after_text(last), plain_penalty.penalised(last, text, 1.2, window))
     for number in range(3):
@@ -53,40 +52,10 @@ def test_every_node_has_the_window_of_its_own_context(data, prompt, window, seed
         text += kept
 
 
-@given(st.lists(st.lists(st.integers(0, V - 1), max_size=5), max_size=12), st.integers(1, 9))
-def test_the_window_holds_the_last_tokens(pieces, size):
-    window, last = TokenWindow(size, [], torch.device("cpu")), deque(maxlen=size)
-    for piece in pieces:
-        window.add(piece)
-        last += piece
-        distinct = window.distinct().tolist()
-        assert sorted(distinct) == sorted(set(last))
-        for more in range(4):
-            rest = Counter(list(last)[max(0, len(last) + more - size) :])
-            gone = {distinct[place] for place, come in window.lost_after(more).items() if come <= more}
-            assert gone == {token for token in last if not rest[token]}
-
-
-def test_an_update_touches_only_the_tokens_that_come_and_go(monkeypatch):
-    """The work of a step does not grow with the window."""
-    written = []
-    real = TokenWindow._put
-    monkeypatch.setattr(TokenWindow, "_put", lambda self, *given: written.append(given) or real(self, *given))
-    counts = []
-    for size in (16, 4096):
-        window = TokenWindow(size, list(range(size)), torch.device("cpu"))
-        window.distinct()
-        written.clear()
-        window.add([size, size + 1, 5])
-        window.distinct()
-        counts.append(len(written))
-    assert counts[0] == counts[1] <= 6
-
-
 def test_zero_and_impossible_logits_stay():
     logits = torch.tensor([[0.0, -math.inf, 3.0, -2.0, 1.0, 1.0]])
     penalty = ContextualPenalty(2.0, 4)
-    penalty.begin([0, 1, 2], torch.device("cpu"))
+    penalty.begin([0, 1, 2])
     found = penalty.after_nodes(logits, tiny.token_tree([-1], [3]))
     assert found.tolist() == [[0.0, -math.inf, 1.5, -4.0, 1.0, 1.0]]
 
@@ -150,11 +119,11 @@ def test_logits_are_the_recorded_ones(golden):
         penalty = ContextualPenalty(case["theta"], case["window"])
         logits = torch.tensor(case["logits_in"])
         *text, last = case["context"]
-        penalty.begin(case["context"], logits.device)
+        penalty.begin(case["context"])
         wanted = torch.tensor(case["logits_out"])
         torch.testing.assert_close(penalty.after_text(logits), wanted, rtol=0, atol=2e-6)
         # The same place as the root of a tree after the rest of the text.
-        penalty.begin(text, logits.device)
+        penalty.begin(text)
         found = penalty.after_nodes(logits[None], tiny.token_tree([-1], [last]))[0]
         torch.testing.assert_close(found, wanted, rtol=0, atol=2e-6)
 
@@ -164,7 +133,7 @@ def test_the_public_codes_window_0_is_every_token_of_the_text(golden):
     """Its list[-0:] is the whole list; here 0 is off, and a window of the text's length says the same."""
     (case,) = [case for case in golden.recorded()["unit"]["penalty"] if not case["window"]]
     penalty = ContextualPenalty(case["theta"], len(case["context"]))
-    penalty.begin(case["context"], torch.device("cpu"))
+    penalty.begin(case["context"])
     found = penalty.after_text(torch.tensor(case["logits_in"]))
     torch.testing.assert_close(found, torch.tensor(case["logits_out"]), rtol=0, atol=2e-6)
 

@@ -15,7 +15,7 @@ from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
-from medusa_core.drafters import SamplingDrafter, make_drafter
+from medusa_core.drafters import make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import RunState
 from medusa_core.text.stopping import Stopper
@@ -152,8 +152,7 @@ def test_sampled_text_has_exactly_the_processed_distribution(small_model, distri
         )
         generator = torch.Generator().manual_seed(seed)
         drafter = make_drafter(target, drafts, config)
-        if isinstance(drafter, SamplingDrafter):
-            drafter.sample_by(sampling_of(config, generator))
+        drafter.sample_by(sampling_of(config, generator))
         stopper = Stopper(frozenset(), (), sampling.NEW, decode=str)
         steps = decode(
             target, drafter, make_rule(config, generator), sampling.PROMPT, stopper, sampling.NEW,

@@ -18,7 +18,7 @@ from transformers import LlamaConfig
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import NoLibraryError
 from medusa_core.loading import devices

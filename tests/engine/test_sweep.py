@@ -179,7 +179,7 @@ def test_a_sweep_that_is_stopped_keeps_the_values_that_were_measured(engine):
     sweep = Sweep(cases, 2)
     assert sweep.points() == []
     for turn in sweep.turns(Limit(lambda: bool(flag))):
-        assert turn.name == f"{turn.case.value} {turn.case.config.method}"
+        assert turn.name in ("1 none", "2 medusa", "4 medusa")
         if turn.done == 2:
             flag.append(True)
     assert [point["value"] for point in sweep.points()] == [1, 2]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from medusa_core.drafters._head_trees import named_tree
 from medusa_core.errors import MedusaError
-from medusa_core.trees.token_tree import ancestor_mask
-from medusa_core.trees.tree import MAX_NODES, Topology, load_tree, published_trees
+from medusa_core.trees.tree import MAX_NODES, Topology, ancestor_rows, load_tree, published_trees
 
 # name: (nodes per depth, leaves), from the table of published facts
 PUBLISHED = {
@@ -111,7 +110,7 @@ def test_random_trees_against_the_slow_versions(parents, data):
 @given(parents=tiny.parent_lists(24))
 def test_mask_of_any_parents_is_the_ancestor_closure(parents):
     """Also for parents that are not sorted by depth, as later drafters may make them."""
-    assert ancestor_mask(parents).tolist() == ancestor_closure(parents)
+    assert ancestor_rows(parents) == ancestor_closure(parents)
 
 
 @settings(max_examples=30)

@@ -23,7 +23,7 @@ from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of, top_k_only, top_p_only
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
-from medusa_core.drafters import SamplingDrafter, make_drafter
+from medusa_core.drafters import make_drafter
 from medusa_core.drafters._options import idle_options
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.errors import MedusaError
@@ -86,8 +86,7 @@ def counted(method, rule_name, settings, runs=RUNS):
         config = GenerationConfig.of(method=method, acceptance=rule_name, seed=seed, **BOTH, **settings)
         generator = torch.Generator().manual_seed(seed)
         drafter = make_drafter(target, {"draft_model": ModelDraft(small)}, config)
-        if isinstance(drafter, SamplingDrafter) and (sampling := sampling_of(config, generator)):
-            drafter.sample_by(sampling)
+        drafter.sample_by(sampling_of(config, generator))
         rule, stopper, tokens = make_rule(config, generator), Stopper(frozenset(), (), NEW, decode=str), []
         for step in decode(target, drafter, rule, PROMPT, stopper, NEW, processor=processor_of(config)):
             tokens += step.emitted

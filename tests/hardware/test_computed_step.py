@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from medusa_core import drafters
-from medusa_core.drafters import Method, draft_products, drafter_names, method
+from medusa_core.drafters import draft_products, drafter_names, method
 from medusa_core.evaluation.computed_step import computed_step, embedded_options
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.operators import Work, step_seconds
@@ -107,16 +106,9 @@ def test_two_drafters_cost_the_sum():
     assert both == total(counted("medusa", tree=TREE), counted("lookup"))
 
 
-def test_a_drafter_that_says_what_it_costs_says_by_which_design():
-    assert [name for name in drafter_names() if bool(method(name).cost) != bool(method(name).design)] == []
-
-
-def test_a_drafter_that_does_not_say_what_it_costs_has_no_step(monkeypatch):
-    silent = Method(title="New", mark="x", help="", build="")
-    monkeypatch.setattr(drafters, "method", lambda name: silent if name == "ngram" else method(name))
-    assert computed_step("ngram", {}, 4, LLAMA, A100, CONTEXT) is None
-    assert computed_step("medusa+ngram", {"tree": TREE}, 4, LLAMA, A100, CONTEXT) is None
-    assert computed_step("medusa", {"tree": TREE}, 4, LLAMA, A100, CONTEXT) is not None
+def test_a_drafter_with_weights_says_what_it_costs_and_each_says_by_which_design():
+    assert [name for name in drafter_names() if method(name).has_weights != bool(method(name).cost)] == []
+    assert [name for name in drafter_names() if not method(name).design] == []
 
 
 def test_medusa_s_overhead_is_the_paper_s():

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from medusa_core.checkpoints.convert import ConversionRequest, convert
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.config import LoadConfig
-from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError, one_line
 from medusa_core.loading.load import load_engine

@@ -22,4 +22,4 @@ class PerPathRule(match.MatchRule):
                 kept += 1
             if kept > len(best) or bonus is None:
                 best, bonus = path[:kept], draws[kept - 1]
-        return Verdict(best, bonus, [True] * tree.size, None, None, "")
+        return Verdict(best, tree.tokens[best].tolist(), bonus, [True] * tree.size, "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from hypothesis import strategies as st
@@ -188,9 +189,8 @@ def path_to(parents: Sequence[int], node: int) -> list[int]:
 
 def greedy_step(forward, cache, tree) -> Made:
     """The step in C of this very tree."""
-    filled = tree.tokens, torch.zeros(tree.size)
-    steps = GreedySteps(forward, tree, Guessing([0] * tree.size), lambda *_: filled)
-    steps.follow(torch.empty(1, 0))
+    filled = replace(tree, draft_logp=torch.zeros(tree.size))
+    steps = GreedySteps(forward, Guessing(tree, [0] * tree.size), lambda *_: filled)
     return steps.run(cache, int(tree.tokens[0]))
 
 

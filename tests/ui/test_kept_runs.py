@@ -148,7 +148,7 @@ def test_the_drafters_own_cache_counts_as_well(engine, monkeypatch):
     assert list(Conversation(engine, "", (), first).reply("abc", GenerationConfig.of(max_new_tokens=12)))
     cache.get(engine, "b")
     assert cache.get(engine, "a") is first
-    monkeypatch.setattr(first.state, "drafter", Mock(cache_bytes=2**31))
+    monkeypatch.setattr(first, "drafter", Mock(cache_bytes=2**31))
     cache.get(engine, "b")
     assert cache.get(engine, "a") is not first
 

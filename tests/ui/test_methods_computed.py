@@ -10,8 +10,7 @@ import pytest
 from paths import ROOT
 from said_texts import own_texts
 
-from medusa_core import drafters
-from medusa_core.drafters import Method, drafter_names, method
+from medusa_core.drafters import drafter_names, method
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 from ui.figures.method_speeds import MethodSpeed
@@ -77,14 +76,6 @@ def test_times_come_from_shape_and_device_and_tokens_from_what_was_measured():
 def test_a_model_that_does_not_fit_the_device_is_computed_and_said():
     assert "do not fit into its memory" in shown(model="qwen2.5-72b", device="rtx4090")[0]
     assert "do not fit" not in shown()[0]
-
-
-def test_a_drafter_without_a_cost_is_left_out_with_a_word(monkeypatch):
-    silent = Method(title="New", mark="x", help="", build="")
-    monkeypatch.setattr(drafters, "method", lambda name: silent if name == "lookup" else method(name))
-    words, _, table, _ = shown()
-    assert "Left out, since it is not known what they cost: New." in words
-    assert "New" not in table
 
 
 def test_before_anything_was_measured_there_is_nothing_to_compute():

@@ -28,7 +28,6 @@ from ui.serving.runner import Request
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.sweep import SweepTurn
     from medusa_core.evaluation.turns import Turn
 
 STEP, NODES, CONTEXT, BATCH, DTYPE = "step", "nodes", "context", "batch", "dtype"
@@ -195,7 +194,7 @@ def _sweep(
         yield found(STOPPED, ()) if points else Update(status=NOTHING)
 
 
-def _rounds(turns: Iterable[Turn | SweepTurn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
+def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
     """Words for the status, and whether a round other than the last is just complete.
 
     They come between two runs, and seldom, so as not to disturb them.

@@ -16,8 +16,7 @@ from ui.records.words import Words
 from ui.serving.models import Models, badge_of
 
 if TYPE_CHECKING:
-    from medusa_core.engine import Engine
-    from medusa_core.engine.chat import PromptCache
+    from medusa_core.engine import Engine, RunState
 
 # An engine with a visitor's own heads cannot be made again by the app: it is dropped only beyond this number.
 MOST_ENGINES = 4
@@ -93,18 +92,18 @@ class ConversationCache:
     def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._models: WeakKeyDictionary[Any, OrderedDict[str, PromptCache]] = WeakKeyDictionary()
+        self._models: WeakKeyDictionary[Any, OrderedDict[str, RunState]] = WeakKeyDictionary()
 
-    def get(self, engine: Engine, name: str) -> PromptCache:
+    def get(self, engine: Engine, name: str) -> RunState:
         """What its model has read under this id, or nothing read yet; others may be dropped for it."""
-        from medusa_core.engine.chat import PromptCache  # noqa: PLC0415 - pulls in transformers
+        from medusa_core.engine import RunState  # noqa: PLC0415 - pulls in transformers
 
         kept = self._models.setdefault(engine.target, OrderedDict())
         if name not in kept:
-            kept[name] = PromptCache.nothing(engine.target)
+            kept[name] = RunState(engine.target.new_cache(0))
         kept.move_to_end(name)
         while len(kept) > self._most or (
-            len(kept) > 1 and sum(read.state.nbytes for read in kept.values()) > self._most_bytes
+            len(kept) > 1 and sum(read.nbytes for read in kept.values()) > self._most_bytes
         ):
             kept.popitem(last=False)
         return kept[name]

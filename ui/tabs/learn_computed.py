@@ -95,7 +95,7 @@ def _paper_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
     measured = next(row for row in paper_facts("figure3").rows if row.overhead)
     return {
         "hw_paper_heads": max(tree.depths),
-        "hw_paper_computed": f"{heads.seconds / plain:.2f}" if heads else "",
+        "hw_paper_computed": f"{heads.seconds / plain:.2f}",
         "hw_paper_overhead": f"{measured.overhead:.2f}",
         "hw_paper_tokens": f"{measured.tokens_per_step:.2f}",
         "hw_paper_speedup": f"{measured.speedup:.2f}",
@@ -170,7 +170,7 @@ def expectation(model: str, device: str, figures: Figures | None, bits: int = BI
         }
         for one in found
     ]
-    before, after = words_before(shape, on, bits), words_after((), found, figures)
+    before, after = words_before(shape, on, bits), words_after(found, figures)
     return asked | {
         "model": shape.name,
         "device": on.title,
@@ -188,7 +188,7 @@ def _heads_words(shape: ModelShape, bits: int) -> Words:
         "Each Medusa head reads {0} for a draft, beside the {1} that a plain step reads, weights and cache, "
         "since it has an output layer of its own for {2} tokens: the more tokens a model knows for its "
         "size, the less many heads pay.",
-        *(bytes_words(sum(one.calls * one.moved for one in products or ())) for products in (head, model)),
+        *(bytes_words(sum(one.calls * one.moved for one in products)) for products in (head, model)),
         f"{shape.vocabulary:,}",
     )  # fmt: skip
 

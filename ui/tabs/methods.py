@@ -137,9 +137,7 @@ def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: 
     except MedusaError as error:
         return str(error), gr.skip(), gr.skip(), menus
     speeds = [one.speed for one in methods]
-    said = sentences(
-        words_before(shape, on), conclusion(speeds), words_after(found.speeds, methods, found.figures)
-    )
+    said = sentences(words_before(shape, on), conclusion(speeds), words_after(methods, found.figures))
     return said, tokens_against_time(speeds, dark, computed=True), markup(methods), menus
 
 

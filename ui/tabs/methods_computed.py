@@ -47,7 +47,7 @@ def compute(
     device: Device,
     bits: int = BITS,
 ) -> list[ComputedMethod]:
-    """The methods whose drafters state their cost; for the heads, with the tree that pays most there.
+    """The methods by computed times; for the heads, with the tree that pays most there.
 
     ``figures`` are what the speeds were taken from; without settings in them the embedded model's own
     drafters count. Raises MedusaError for a damaged file.
@@ -66,8 +66,6 @@ def compute(
             tree = embedded_tree(speed.nodes if speed.name == HEADS else chosen)
         own |= {"tree": tree} if tree else {}
         step = computed_step(speed.name, own, speed.nodes, shape, device, CONTEXT, bits / 8)
-        if step is None:
-            continue
         one = ComputedMethod(replace(speed, step_ms=1000 * step.seconds), step)
         if speed.name not in found or one.speed.tokens_per_second > found[speed.name].speed.tokens_per_second:
             found[speed.name] = one
@@ -98,21 +96,14 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     )  # fmt: skip
 
 
-def words_after(
-    speeds: Sequence[MethodSpeed], found: Sequence[ComputedMethod], figures: Figures | None
-) -> str:
+def words_after(found: Sequence[ComputedMethod], figures: Figures | None) -> str:
     """What the figures do not say."""
-    known = {one.speed.name for one in found}
-    left_out = [speed.title for speed in speeds if speed.name not in known]
     heads = next((one.speed.nodes for one in found if one.speed.name == HEADS), 0)
     return sentences(
         Words(
             "The tokens per step are the measured ones: drafters trained for this model would keep others."
         ),
         Words(OF_TREES if figures and _by_size(figures) else ONE_TREE, heads) if heads else "",
-        Words("Left out, since it is not known what they cost: {0}.", ", ".join(left_out))
-        if left_out
-        else "",
     )
 
 

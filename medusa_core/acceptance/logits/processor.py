@@ -41,9 +41,7 @@ def top_p_only(logits: torch.Tensor, temperature: float, top_p: float) -> torch.
     return logits.masked_fill(torch.zeros_like(outside).scatter(-1, places, outside), -math.inf)
 
 
-def without_unlikely(
-    logits: torch.Tensor, temperature: float, min_p: float, *, in_place: bool = False
-) -> torch.Tensor:
+def without_unlikely(logits: torch.Tensor, temperature: float, min_p: float) -> torch.Tensor:
     """Logits [..., V] with −∞ where softmax(logits / T) is below ``min_p`` times its largest value.
 
     ``temperature`` and ``min_p`` are above 0.
@@ -51,8 +49,7 @@ def without_unlikely(
     # p / pmax = exp((l − lmax) / T), so that no softmax is needed. In float32, since a sum of two numbers of
     # fewer digits could miss the bound.
     lowest = logits.amax(dim=-1, keepdim=True).float() + temperature * math.log(min_p)
-    unlikely = logits < lowest
-    return logits.masked_fill_(unlikely, -math.inf) if in_place else logits.masked_fill(unlikely, -math.inf)
+    return logits.masked_fill(logits < lowest, -math.inf)
 
 
 @dataclass(frozen=True)
@@ -64,17 +61,15 @@ class Truncation:
     top_p: float  # 1: no bound
     min_p: float  # 0: no bound
 
-    def __call__(self, logits: torch.Tensor, *, in_place: bool) -> torch.Tensor:
-        """Logits [..., V] with −∞ at all other tokens; ``in_place`` allows writing into ``logits``."""
-        found = logits
+    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
+        """Logits [..., V] with −∞ at all other tokens."""
         if self.top_k:
-            found = top_k_only(found, self.top_k)
+            logits = top_k_only(logits, self.top_k)
         if self.top_p < 1:
-            found = top_p_only(found, self.temperature, self.top_p)
+            logits = top_p_only(logits, self.temperature, self.top_p)
         if self.min_p:
-            own = in_place or found is not logits
-            found = without_unlikely(found, self.temperature, self.min_p, in_place=own)
-        return found
+            logits = without_unlikely(logits, self.temperature, self.min_p)
+        return logits
 
 
 class LogitsProcessor:
@@ -86,24 +81,24 @@ class LogitsProcessor:
 
     def begin(self, prompt: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """Begin with the text ``prompt``; return the processed ``logits`` [V] after its last token."""
-        if self._penalty is None:
-            return self._truncated(logits, own=False)
-        self._penalty.begin(prompt, logits.device)
-        return self._truncated(self._penalty.after_text(logits), own=True)
+        if self._penalty is not None:
+            self._penalty.begin(prompt)
+            logits = self._penalty.after_text(logits)
+        return self._truncated(logits)
 
     def __call__(self, logits: torch.Tensor, tree: TokenTree) -> torch.Tensor:
         """The processed ``logits`` [N, V] after the nodes of ``tree``, which continues the text so far."""
-        if self._penalty is None:
-            return self._truncated(logits, own=False)
-        return self._truncated(self._penalty.after_nodes(logits, tree), own=True)
+        if self._penalty is not None:
+            logits = self._penalty.after_nodes(logits, tree)
+        return self._truncated(logits)
 
     def observe(self, tokens: Sequence[int]) -> None:
         """The text goes on with ``tokens``."""
         if self._penalty is not None:
             self._penalty.observe(tokens)
 
-    def _truncated(self, logits: torch.Tensor, *, own: bool) -> torch.Tensor:
-        return logits if self._truncation is None else self._truncation(logits, in_place=own)
+    def _truncated(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self._truncation is None else self._truncation(logits)
 
 
 def processor_of(config: GenerationConfig) -> LogitsProcessor | None:

@@ -8,18 +8,17 @@ T tokens · K rows of a block · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.nn import functional as F
 
+from medusa_core.drafters import Draft, Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
-from medusa_core.drafters._own_settings import read_own_settings
 from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
@@ -35,13 +34,11 @@ from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)
-class BlockDraft:
+class BlockDraft(Draft):
     """A drafter's network on the device of the target's LM head and in its dtype."""
 
     model: BlockModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -67,11 +64,10 @@ def load(folder: Path, target: Target) -> BlockDraft:
             f"the block drafter in {folder} reads hidden states {', '.join(map(str, layers))}, the model has "
             f"{count} layers: it belongs to another model"
         )
-    settings = read_own_settings(folder, Settings, target.output_device)
-    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target), settings=settings)
+    return BlockDraft(model.requires_grad_(False).eval(), target_embedding(target))
 
 
-class BlockDrafter:
+class BlockDrafter(Drafter):
     """Drafts after a text of which it has read the hidden states of all tokens."""
 
     def __init__(self, target: Target, draft: BlockDraft, settings: Settings) -> None:
@@ -106,13 +102,15 @@ class BlockDrafter:
         self._rotary.prepare(rows + self._model.block)
         self._cache.reserve(rows + self._model.block)
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the prompt; ``features`` [T, 3 d] belong to its last T tokens."""
-        self._read(features[len(features) - (len(tokens) - self.length) :], features[-1:])
-
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read what was committed."""
-        self._read(features, features[-1:])
+        """Write the keys and values of tokens [A] by their hidden states [A, 3 d]; remember the last's."""
+        fused = self._model.fuse(features.to(self._embedding))
+        text = self._model.text(fused, self._rotary.at(self.length, len(fused)))
+        for layer, parts in enumerate(text):
+            key, value = (part.transpose(0, 1)[None] for part in parts)
+            self._cache.update(key, value, layer)
+        self._cache.commit(range(len(fused)))
+        self._last = fused[-1]
 
     def truncate(self, length: int) -> None:
         """Forget the text after ``length`` tokens."""
@@ -130,19 +128,6 @@ class BlockDrafter:
         logits = self._model.logits(output[: max(1, levels)]).float()
         guesses = Guesses.of(logits[:, None], self._tree.ranks)
         return self._tree.filled([root], [levels], guesses)[0]
-
-    def _read(self, features: torch.Tensor, last: torch.Tensor) -> None:
-        """Write the keys and values of tokens [T] by their hidden states [T, 3 d]; remember the last's."""
-        self._last = self._model.fuse(last.to(self._embedding))[0]
-        count = len(features)
-        if not count:
-            return
-        fused = self._model.fuse(features.to(self._embedding))
-        text = self._model.text(fused, self._rotary.at(self.length, count))
-        for layer, parts in enumerate(text):
-            key, value = (part.transpose(0, 1)[None] for part in parts)
-            self._cache.update(key, value, layer)
-        self._cache.commit(range(count))
 
 
 def _origin(level: int, rank: int) -> Origin:

@@ -6,8 +6,8 @@ are all that the two models exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +20,7 @@ from medusa_core.checkpoints.base import (
 )
 from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.names import PICKLED_NAME, WEIGHTS_NAME
-from medusa_core.drafters import DraftSize
-from medusa_core.drafters._own_settings import read_own_settings
-from medusa_core.drafters.draft_model import Settings
+from medusa_core.drafters import Draft, DraftSize
 from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.model.quantization import packing_of
@@ -36,12 +34,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ModelDraft:
+class ModelDraft(Draft):
     """A small model, ready to draft."""
 
     model: Target
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
 
     @property
     def label(self) -> str:
@@ -80,7 +76,7 @@ def load(folder: Path, target: Target) -> ModelDraft:
     model = Target(read)
     _require_smaller(folder, model, target)
     choose_forward(model, library=target.library, capture=target.choice.captured)
-    return ModelDraft(model, settings=read_own_settings(folder, Settings, device))
+    return ModelDraft(model)
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:

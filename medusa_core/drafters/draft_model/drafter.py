@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, cast
 
 import torch
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters.draft_model import NAME, Settings
 from medusa_core.drafters.draft_model.growth import Growth
-from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 _SHORT = 8  # so many tokens of the text are read as a tree, by a forward that a GPU has captured
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """Drafts with ``model``; draws its guesses where the run's rule asks for that (``sample_by``)."""
-
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: ModelDraft, settings: Settings) -> None:
         self._target = target
@@ -79,10 +77,6 @@ class ModelDrafter:
         """Draw the guesses of this run by ``sampling``; None takes the likeliest."""
         self._sampling = sampling
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the prompt; it is read when the first draft is asked for."""
-        self._tokens += tokens[len(self._tokens) :]
-
     def propose(self, root: int, depth: int) -> TokenTree:
         """A chain or a tree of the small model's guesses, as deep as both contexts allow."""
         depth = min(depth, self._settings.draft_depth, self._model.context - len(self._tokens))
@@ -102,7 +96,7 @@ class ModelDrafter:
         return self._tree(growth)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Keep the rows of the accepted tokens that were read, and forget the others."""
+        """Keep the rows of the tokens that were read, and forget the others; the prompt is read later."""
         if self._growth is not None and self._cache is not None:
             path = [0]  # nodes of its own tree that were accepted, the root first
             for token in tokens[1:]:

@@ -5,36 +5,36 @@ V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import nn
 
 from medusa_core.checkpoints.files import State, require_finite
-from medusa_core.drafters._own_settings import read_own_settings
-from medusa_core.drafters.eagle3 import Settings
+from medusa_core.drafters import Draft
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
-from medusa_core.drafters.eagle3.network import NativeNetwork, Network, TorchNetwork
+from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.recorded_growth import RecordedGrowth
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
+from medusa_core.llama.weights import NotLlamaError
+from medusa_core.model.rotary import RotaryTable
+from medusa_core.model.target import Target
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
     from medusa_core.model.captured_forward import Record
-from medusa_core.llama.weights import NotLlamaError
-from medusa_core.model.rotary import RotaryTable
-from medusa_core.model.target import Target
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
 
 
 @dataclass(frozen=True)
-class Eagle3Draft:
+class Eagle3Draft(Draft):
     """A draft model on the device of the target's LM head and in its dtype.
 
     ``layers`` are the states of the target that it fuses, as ``Features`` name them.
@@ -45,8 +45,6 @@ class Eagle3Draft:
     model: DraftModel
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
-    notes: tuple[str, ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
     library: Library | None = None  # computes the layer in C
     record: Record | None = None  # captures the growth of a tree on a GPU
     rotary: RotaryTable = field(init=False)
@@ -62,7 +60,7 @@ class Eagle3Draft:
                 return self.native(self.model, self.embedding, self.library)
             except NotLlamaError:
                 pass  # torch computes more kinds of model
-        return TorchNetwork(self.model, self.embedding)
+        return Network(self.model, self.embedding)
 
     @cached_property
     def growth(self) -> RecordedGrowth | None:
@@ -90,8 +88,7 @@ def load(folder: Path, target: Target) -> Eagle3Draft:
     notes: tuple[str, ...] = ()
     if own is not None and not torch.equal(own.to(table), table):
         notes = (f"{EMBEDDING} is not the model's own: the model's counts",)
-    settings = read_own_settings(folder, Settings, target.output_device)
-    return replace(build(shape, state, target, table, notes), settings=settings)
+    return build(shape, state, target, table, notes)
 
 
 def build(
@@ -100,21 +97,26 @@ def build(
     """A draft model from tensors that fit, placed for a target."""
     with torch.device("meta"):
         model = DraftModel(shape)
-    placed = {
-        name: tensor.to(target.output_device, target.dtype if tensor.is_floating_point() else None)
-        for name, tensor in state.items()
-    }
-    model.load_state_dict(placed, assign=True)
+    place(model, state, target.output_device, target.dtype)
     count = target.config.num_hidden_layers
     layers = states_read(shape.layers or feature_layers(count), count)
     return Eagle3Draft(
         model.requires_grad_(False).eval(),
         embedding,
         layers,
-        notes,
+        notes=notes,
         library=target.library,
         record=target.record,
     )
+
+
+def place(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
+    """Give a network without numbers these tensors, on a device and in a dtype."""
+    placed = {
+        name: tensor.to(device, dtype if tensor.is_floating_point() else None)
+        for name, tensor in state.items()
+    }
+    model.load_state_dict(placed, assign=True)
 
 
 def target_embedding(target: Target) -> torch.Tensor:

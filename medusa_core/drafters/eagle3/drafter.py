@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters.eagle3 import NAME, Settings
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
@@ -25,7 +26,7 @@ from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
 
 
-class Eagle3Drafter:
+class Eagle3Drafter(Drafter):
     """Drafts after a text of which it has read all tokens; row t of its cache needs token t + 1 too."""
 
     name, title, first = NAME, "EAGLE-3", "three hidden states of the model"  # in the origins of its guesses
@@ -75,7 +76,7 @@ class Eagle3Drafter:
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Read the prompt; ``features`` [T, 3 d] belong to its last T tokens."""
-        self._append(tokens[len(self._tokens) :], features)
+        super().begin(tokens, features)
         self._read_rows(self._tokens[self._cache.length + 1 :])
 
     def propose(self, root: int, depth: int) -> TokenTree:
@@ -121,17 +122,14 @@ class Eagle3Drafter:
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
         """Keep what was committed; it is read in the next step, when the token behind it is known."""
-        self._append(tokens, features)
+        start = len(self._tokens)
+        self._fused[start : start + len(tokens)] = self._network.fuse(features.to(self._fused))
+        self._tokens += tokens
 
     def truncate(self, length: int) -> None:
         """Forget the text after ``length`` tokens, and its last row: the token behind may be another."""
         del self._tokens[length:]
         self._cache.truncate(max(len(self._tokens) - 1, 0))
-
-    def _append(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        start = len(self._tokens)
-        self._fused[start : start + len(tokens)] = self._network.fuse(features.to(self._fused))
-        self._tokens += tokens
 
     def _read_rows(self, following: Sequence[int]) -> tuple[torch.Tensor, torch.Tensor]:
         """Commit the rows whose next tokens are ``following`` [T]: outputs [.., d] and the last logits."""

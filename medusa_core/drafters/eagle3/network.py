@@ -6,7 +6,6 @@ T rows · V' draft vocabulary · d hidden size · L rows of the cache
 from __future__ import annotations
 
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -32,16 +31,25 @@ from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.rotary import Rotations
 
 
-class Network(Protocol):
-    """The interface of both kinds."""
+class Network:
+    """The network by the draft model's own modules, in torch."""
 
-    cache_row: int  # bytes of keys and values
+    def __init__(self, model: DraftModel, embedding: torch.Tensor) -> None:
+        self._draft, self._embedding = model, embedding
+
+    @property
+    def cache_row(self) -> int:
+        """Bytes of keys and values."""
+        shape = self._draft.shape
+        return (shape.cache_row - shape.hidden) * self._embedding.itemsize
 
     def new_cache(self) -> TreeCache:
         """A cache without room."""
+        return TreeCache(1, 0)
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
         """Three hidden states of the target [T, 3 d] as one [T, d]."""
+        return self._draft.fuse(features)
 
     def __call__(
         self,
@@ -58,47 +66,19 @@ class Network(Protocol):
         positions or of one that they share, and ``seen`` [T, C] which of the last C keys each row sees.
         Keys and values are written and not committed.
         """
-
-
-class TorchNetwork:
-    """The network by the draft model's own modules."""
-
-    def __init__(self, model: DraftModel, embedding: torch.Tensor) -> None:
-        self._model, self._embedding = model, embedding
-        shape = model.shape
-        self.cache_row = (shape.cache_row - shape.hidden) * embedding.itemsize
-
-    def new_cache(self) -> TreeCache:
-        """As ``Network``."""
-        return TreeCache(1, 0)
-
-    def fuse(self, features: torch.Tensor) -> torch.Tensor:
-        """As ``Network``."""
-        return self._model.fuse(features)
-
-    def __call__(
-        self,
-        tokens: torch.Tensor,
-        features: torch.Tensor,
-        by: Rotations,
-        cache: TreeCache,
-        seen: torch.Tensor,
-        kept: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``Network``."""
         count = len(tokens)
         visible = F.pad(seen, (cache.length + count - seen.shape[1], 0), value=True)
         attention = attention_by(partial(cache.update, layer_idx=0), visible)
-        output = self._model.output(F.embedding(tokens, self._embedding), features, by, attention)
-        return output, self._model.logits(output[count - kept :])
+        output = self._draft.output(F.embedding(tokens, self._embedding), features, by, attention)
+        return output, self._draft.logits(output[count - kept :])
 
 
-class NativeNetwork:
+class NativeNetwork(Network):
     """The network by the forward in C."""
 
     def __init__(self, model: DraftModel, embedding: torch.Tensor, library: Library) -> None:
         """Raises NotLlamaError for a model that C does not compute, or whose copies would be too large."""
-        self._draft = model
+        super().__init__(model, embedding)
         shape, parts = model.shape, model.parts
         if embedding.dtype not in DTYPES or embedding.device.type != "cpu":
             raise NotLlamaError(f"its weights are in {embedding.dtype} on {embedding.device}")
@@ -108,7 +88,6 @@ class NativeNetwork:
         if shape.hidden != wide(shape.hidden):  # two rows lie side by side without padding between them
             raise NotLlamaError(f"its rows have {shape.hidden} numbers")
         attention, mlp = parts.attention, parts.mlp
-        self._embedding = embedding
         self._joined = linear([parts.joined])
         weights = Weights(
             embedding=embedding,
@@ -137,7 +116,12 @@ class NativeNetwork:
             of_embedding=None if parts.of_embedding is None else _norm(parts.of_embedding),
         )
         self._model = Llama(weights, shape.head_size, library)
-        self.cache_row = shape.key_heads * row_bytes(shape.head_size, weights.dtype)
+
+    @property
+    def cache_row(self) -> int:
+        """As ``Network``."""
+        shape = self._draft.shape
+        return shape.key_heads * row_bytes(shape.head_size, self._embedding.dtype)
 
     def new_cache(self) -> TreeCache:
         """As ``Network``."""

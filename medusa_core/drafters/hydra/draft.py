@@ -14,7 +14,7 @@ from torch import nn
 
 from medusa_core.checkpoints.files import State, read_config, require_finite
 from medusa_core.checkpoints.heads import OTHER_BASE
-from medusa_core.drafters._head_trees import LoadedHeads
+from medusa_core.drafters._head_trees import HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
@@ -34,7 +34,7 @@ _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
 
 
 @dataclass(frozen=True)
-class HydraDraft(LoadedHeads):
+class HydraDraft(HeadsDraft):
     """Hydra's heads, and the layer in front of them where there is one."""
 
     kind = "Hydra"
@@ -83,8 +83,8 @@ def load(folder: Path, target: Target) -> HydraDraft:
     return HydraDraft(
         heads.requires_grad_(False).eval(),
         *tree_and_accuracies(folder, heads.count, target.output_device),
-        notes,
         target.library,
+        notes=notes,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.hydra import NAME
 from medusa_core.drafters.hydra.draft import HydraDraft
@@ -44,7 +45,7 @@ class _Shape:
     levels: list[_Level]
 
 
-class HydraDrafter:
+class HydraDrafter(Drafter):
     """Fills a fixed tree with the heads' guesses, each made from the tokens above it."""
 
     def __init__(self, target: Target, draft: HydraDraft, settings: TreeSettings) -> None:
@@ -80,13 +81,12 @@ class HydraDrafter:
         """Rows that the prefix layer has read, 0 without one."""
         return self._cache.length
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the prompt's hidden states; ``features`` is [T, d]."""
-        self._read(features)
-
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the hidden states of the accepted nodes; ``features`` is [A, d]."""
-        self._read(features)
+        """Read the hidden states of the tokens, or of the last one; ``features`` is [A, d]."""
+        self._hidden = features[-1].to(self._device)
+        if self._heads.prefix is not None:
+            for rows in features.to(self._device).split(PREFILL_CHUNK):
+                self._heads.prefix.read(rows, self._cache)
 
     def truncate(self, length: int) -> None:
         """Forget the rows after ``length``; ``begin`` brings the hidden state to go on from."""
@@ -108,12 +108,6 @@ class HydraDrafter:
                 drafted = self._embedded(tokens[-1][level.goes_on])
                 paths = torch.cat([paths[level.path[level.goes_on]], drafted], dim=-1)
         return replace(shape.tree, tokens=torch.cat(tokens).to(self._ids_device), draft_logp=torch.cat(logp))
-
-    def _read(self, features: torch.Tensor) -> None:
-        self._hidden = features[-1].to(self._device)
-        if self._heads.prefix is not None:
-            for rows in features.to(self._device).split(PREFILL_CHUNK):
-                self._heads.prefix.read(rows, self._cache)
 
     def _state(self) -> torch.Tensor:
         """What the heads read beside the drafted tokens: [d]."""

@@ -33,24 +33,19 @@ _AGAIN = "fetch or save them again"
 
 
 class Arch(StrEnum):
-    """Kinds of heads by ``hydra_head_arch``."""
+    """Kinds of heads by ``hydra_head_arch``, and how their tensors are called."""
 
     MLP = "mlp"
     PREFIX_MLP = "prefix-mlp"
 
-
-@dataclass(frozen=True)
-class _Names:
-    """How the tensors of one kind of heads are called."""
-
-    arch: Arch
-
     def block(self, head: int, layer: int, part: str) -> str:
-        number = layer if self.arch is Arch.MLP else 2 * layer + 1
+        """The name of a part of a block."""
+        number = layer if self is Arch.MLP else 2 * layer + 1
         return f"hydra_mlp.{head}.{number}.{part}"
 
     def last(self, head: int) -> str:
-        return f"hydra_lm_head.{head}" + ("" if self.arch is Arch.MLP else ".1")
+        """The name of the layer that gives the logits."""
+        return f"hydra_lm_head.{head}" + ("" if self is Arch.MLP else ".1")
 
 
 @dataclass(frozen=True)
@@ -99,13 +94,13 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     Raises MedusaError that names the first fault: a number of heads, a missing or unknown tensor, a shape.
     """
     _check_count(state, kind, source)
-    names, width = _Names(kind.arch), base.hidden_size
+    names, width = kind.arch, base.hidden_size
     prefix = PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None
     used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
     first, bias = used.get(names.block(0, 0, "linear.weight")), used.get(f"{names.last(0)}.bias")
     if first is not None:
         require_width(source, next(iter(first.shape), 0), width)
-    shapes = _shapes(names, kind, width, 0 if bias is None else bias.numel())
+    shapes = _shapes(kind, width, 0 if bias is None else bias.numel())
     if prefix is not None:
         shapes |= {PREFIX + name: tuple(tensor.shape) for name, tensor in prefix.state_dict().items()}
     again = "give --heads made for this base, or fetch them with their config.json again"
@@ -113,7 +108,7 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     if prefix is not None:
         wanted = prefix.state_dict()
         prefix.load_state_dict({name: state[PREFIX + name] for name in wanted}, assign=True)
-    heads = [_head(state, names, kind, head) for head in range(kind.heads)]
+    heads = [_head(state, kind, head) for head in range(kind.heads)]
     for head in heads[1:]:
         if torch.equal(head.last.weight, heads[0].last.weight) and torch.equal(
             head.last.bias, heads[0].last.bias
@@ -124,7 +119,7 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
 
 def to_public(heads: HydraHeads, embedding: torch.Tensor) -> State:
     """All tensors under the public names; ``embedding`` [V, d] is the base's, which the files copy."""
-    names = _Names(Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP)
+    names = Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP
     state: State = {EMBEDDING: embedding}
     for number in range(heads.count):
         head = heads.head(number)
@@ -142,7 +137,8 @@ def _named(layer: nn.Linear, name: str) -> State:
     return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
 
 
-def _head(state: State, names: _Names, kind: Kind, head: int) -> HydraHead:
+def _head(state: State, kind: Kind, head: int) -> HydraHead:
+    names = kind.arch
     blocks = [_linear(state, names.block(head, layer, "linear")) for layer in range(kind.layers)]
     # The public code repeats one block: held, and trained, once where the numbers are the same.
     for layer in range(2, kind.layers):
@@ -161,8 +157,9 @@ def _linear(state: State, name: str) -> nn.Linear:
     return layer
 
 
-def _shapes(names: _Names, kind: Kind, width: int, rows: int) -> dict[str, tuple[int, ...]]:
+def _shapes(kind: Kind, width: int, rows: int) -> dict[str, tuple[int, ...]]:
     """The heads' tensors and their shapes [out, in]; ``rows`` is V."""
+    names = kind.arch
     shapes: dict[str, tuple[int, ...]] = {}
     for head in range(kind.heads):
         wide = (head + 2) * width

@@ -1,7 +1,7 @@
 """Medusa's heads: their settings, their modules and their drafter. Paper §2.1.
 
-``drafter`` fills a tree with the heads' guesses, ``heads`` are the networks, ``draft`` what is loaded of a
-folder, ``build`` makes heads from tensors that were read.
+``drafter`` fills a tree with the heads' guesses, ``heads`` are the networks, ``files`` what lies in a folder
+and ``draft`` what is loaded of it.
 """
 
 from __future__ import annotations

@@ -14,13 +14,14 @@ from medusa_core.checkpoints.files import layout_of, read_config
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.names import BASE_KEY
 from medusa_core.drafters import Reading
-from medusa_core.drafters._head_trees import AUTO, LoadedHeads, named_tree
+from medusa_core.drafters._head_trees import AUTO, HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
-from medusa_core.drafters.medusa.build import build_heads
+from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.errors import MedusaError
-from medusa_core.trees.budget import BestTree, LatencyPoint, best_tree
+from medusa_core.trees.budget import LatencyPoint, best_tree
+from medusa_core.trees.search import FoundTree
 from medusa_core.trees.tree import Topology
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class MedusaDraft(LoadedHeads):
+class MedusaDraft(HeadsDraft):
     """Medusa's heads, which may be computed in C and have the tree that is fastest here."""
 
     kind = "Medusa"
@@ -51,7 +52,7 @@ class MedusaDraft(LoadedHeads):
         return self.accuracies
 
     @cached_property
-    def fastest(self) -> BestTree | None:
+    def fastest(self) -> FoundTree | None:
         """The tree that promises most tokens per second on this machine, None where that is not known."""
         if self.accuracies is None or not self.latency:
             return None
@@ -84,9 +85,9 @@ class MedusaDraft(LoadedHeads):
 
     def tree(self, name: str | Topology) -> Topology:
         """The tree that a setting names (``named_tree``)."""
-        fastest = self.fastest if name == AUTO else None
-        best = Topology.from_choices(fastest.choices) if fastest is not None else None
-        return named_tree(name, self.count, self.default_tree, self.accuracies, best)
+        if name == AUTO and self.fastest is not None:
+            return self.fastest.topology
+        return super().tree(name)
 
 
 def owns(folder: Path) -> bool:
@@ -108,6 +109,6 @@ def load(folder: Path, target: Target) -> MedusaDraft:
     return MedusaDraft(
         build_heads(tensors, target.held.lm_head(), folder),
         *tree_and_accuracies(folder, tensors.count, target.output_device),
-        tensors.notes,
         library=target.library,
+        notes=tensors.notes,
     )

@@ -8,9 +8,11 @@ those that the heads find likeliest.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import torch
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._head_trees import TreeSettings, dynamic_nodes, is_dynamic
@@ -26,36 +28,46 @@ from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
 
 
-def build(target: Target, draft: MedusaDraft, settings: TreeSettings) -> _HeadsDrafter:
+def build(target: Target, draft: MedusaDraft, settings: TreeSettings) -> MedusaDrafter:
     """The drafter by its settings. Raises MedusaError when the tree asks for more than the heads offer."""
-    if is_dynamic(settings.tree):
-        return DynamicDrafter(draft.heads, dynamic_nodes(settings.tree), target.device, draft.native)
-    return MedusaDrafter(draft.heads, draft.tree(settings.tree), target.device, draft.native)
+    name = settings.tree
+    tree = dynamic_nodes(name) if is_dynamic(name) else draft.tree(name)
+    return MedusaDrafter(draft.heads, tree, target.device, draft.native)
 
 
-class _HeadsDrafter:
+class MedusaDrafter(Drafter):
     """Fills a tree with the top guesses of each head."""
 
     features = LAST_HIDDEN
 
     def __init__(
-        self, heads: MedusaHeads, tree: GuessTree | DynamicTree, nodes: int, native: NativeHeads | None
+        self,
+        heads: MedusaHeads,
+        tree: Topology | int,
+        device: torch.device,
+        native: NativeHeads | None = None,
     ) -> None:
-        """``nodes`` of the tree with its root; ``native`` are the same heads."""
-        self.largest_tree = nodes
-        self._heads, self._native, self._tree = heads, native, tree
-        self._hidden: torch.Tensor  # hidden state of the last accepted token
+        """``tree`` is that of all steps, or how many nodes at most a new tree has in each, with the root.
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the hidden state of the prompt's last token; ``features`` is [T, d]."""
-        self._hidden = features[-1]
+        ``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer.
+        """
+        ranks = min(TOP_K, heads.lm_weight.shape[-2])
+        self._tree: GuessTree | DynamicTree
+        if isinstance(tree, Topology):
+            tree.check(heads.count, ranks)
+            self.largest_tree, self._tree = tree.size, GuessTree(tree, _origin, device)
+        else:
+            self.largest_tree = tree
+            self._tree = DynamicTree(tree - 1, heads.count, ranks, _origin, device)
+        self._heads, self._native = heads, native
+        self._hidden: torch.Tensor  # hidden state of the last accepted token
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The tree filled with the guesses made from the last accepted hidden state."""
         return self.propose_all([self], [root], [depth])[0]
 
     def propose_all(
-        self, drafters: Sequence[_HeadsDrafter], roots: Sequence[int], depths: Sequence[int]
+        self, drafters: Sequence[Self], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
         """Trees of several runs with these heads, which are asked once for all of them."""
         # Heads deeper than the trees are not asked: on a CPU reading their weights is most of their cost.
@@ -70,57 +82,16 @@ class _HeadsDrafter:
         return Guesses.of(self._heads(hidden, asked).float(), self._tree.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the hidden state of the last accepted node; ``features`` is [1, d]."""
+        """Remember the hidden state of the last token."""
         self._hidden = features[-1]
-
-    def truncate(self, length: int) -> None:
-        """Nothing to forget: ``begin`` brings the hidden state to go on from."""
-
-
-class DynamicDrafter(_HeadsDrafter):
-    """Fills in each step a new tree with the combinations that the heads find likeliest."""
-
-    def __init__(
-        self, heads: MedusaHeads, nodes: int, device: torch.device, native: NativeHeads | None = None
-    ) -> None:
-        """``nodes`` with the root at most; ``native`` are the same heads."""
-        ranks = min(TOP_K, heads.lm_weight.shape[-2])
-        tree = DynamicTree(nodes - 1, heads.count, ranks, _origin, device)
-        super().__init__(heads, tree, nodes, native)
-
-
-class MedusaDrafter(_HeadsDrafter):
-    """Fills the same tree in every step, which C can do too."""
-
-    _tree: GuessTree
-
-    def __init__(
-        self,
-        heads: MedusaHeads,
-        tree: Topology,
-        device: torch.device,
-        native: NativeHeads | None = None,
-    ) -> None:
-        """``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer."""
-        tree.check(heads.count, min(TOP_K, heads.lm_weight.shape[-2]))
-        super().__init__(heads, GuessTree(tree, _origin, device), tree.size, native)
-
-    @property
-    def shape(self) -> TokenTree:
-        """The tree at its full depth; its tokens and their log-probabilities mean nothing."""
-        return self._tree.shape()
-
-    def guess(self, root: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens and log-probabilities of the tree below ``root``."""
-        return self._tree.on_device(root, self._guesses(features, max(1, self._tree.depth)))
 
     @property
     def guessing(self) -> Guessing | None:
-        """The heads as C reads them; None where only ``guess`` can."""
-        if self._native is None:
-            return None
+        """The heads as C reads them; None for a tree that changes, and where C does not compute them."""
         tree = self._tree
-        return Guessing(tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
+        if self._native is None or not isinstance(tree, GuessTree):
+            return None
+        return Guessing(tree.shape(), tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
 
 
 def _origin(depth: int, rank: int) -> Origin:

@@ -1,4 +1,7 @@
-"""Write the files of Medusa heads to a folder, and count the numbers in them by headers or config."""
+"""Heads from tensors that were read and back to files, and how many numbers are in those of a folder.
+
+V vocabulary · d hidden size
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,30 @@ from medusa_core.checkpoints.files import (
     read_pickled,
     tensor_headers,
 )
-from medusa_core.checkpoints.heads import write_heads
+from medusa_core.checkpoints.heads import heads_for_base, write_heads
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.checkpoints.names import HEADS_NAME
 from medusa_core.drafters import DraftSize
-from medusa_core.drafters.medusa.build import TruncatedHeads
-from medusa_core.drafters.medusa.heads import MedusaHeads
+from medusa_core.drafters.medusa.heads import MedusaHeads, TruncatedHeads
 
 if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
+
+
+def build_heads(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> MedusaHeads:
+    """Heads for a base whose LM head is ``lm_head`` [V, d], on its device and in its dtype.
+
+    Raises MedusaError when hidden size or vocabulary differ, or when a number is NaN or infinite.
+    """
+    placed = heads_for_base(tensors, lm_head, source)
+    last = lm_head.detach() if placed.lm_weight is None else placed.lm_weight
+    blocks = placed.block_weight, placed.block_bias
+    heads = (
+        MedusaHeads(*blocks, last)
+        if placed.token_map is None
+        else TruncatedHeads(*blocks, last, placed.token_map, len(lm_head))
+    )
+    return heads.requires_grad_(False).eval()
 
 
 def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype = torch.bfloat16) -> None:
@@ -50,12 +68,7 @@ _PUBLISHED_HEADS = 5  # assumed where their config does not say how many
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:
-    """The memory heads take beside ``base``, without a cache. Raises MedusaError when a file is damaged."""
-    return DraftSize(head_numbers(folder, base))
-
-
-def head_numbers(folder: Path, base: ModelSize) -> int:
-    """Numbers in the heads of a folder: by their files where those are here, else by what their config says.
+    """The memory heads take beside ``base``: by their files where those are here, else by their config.
 
     Raises MedusaError when a file is damaged.
     """
@@ -63,13 +76,13 @@ def head_numbers(folder: Path, base: ModelSize) -> int:
     pickled = folder / f"{HEADS_NAME}.pt"
     if layout is Layout.HEADS and pickled.is_file():
         # Shapes alone: the numbers stay on the disk.
-        return sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values())
+        return DraftSize(sum(t.numel() for t in read_pickled(pickled, device="meta", mapped=True).values()))
     prefix = FULL_PREFIX if layout is Layout.FULL else ""
     names = f"{HEADS_NAME}*" if layout is Layout.HEADS else "*"
     files = folder.glob(f"{names}.safetensors") if layout else ()
     tensors = (tensor for file in files for tensor in tensor_headers(file))
     counted = sum(tensor.count for tensor in tensors if tensor.name.startswith(prefix))
-    return counted or _numbers_by_config(read_config(folder), base)
+    return DraftSize(counted or _numbers_by_config(read_config(folder), base))
 
 
 def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:

@@ -69,6 +69,31 @@ class MedusaHeads(nn.Module):
         return torch.bmm(x, self.lm_weight[: len(x)].transpose(1, 2))
 
 
+class TruncatedHeads(MedusaHeads):
+    """Heads that know a part of the vocabulary, as vLLM's ``token_map`` names it: the rest is impossible."""
+
+    token_map: torch.Tensor
+
+    def __init__(
+        self,
+        block_weight: torch.Tensor,
+        block_bias: torch.Tensor,
+        lm_weight: torch.Tensor,
+        token_map: torch.Tensor,
+        vocabulary: int,
+    ) -> None:
+        """``lm_weight`` has V' rows, ``token_map`` [V'] their tokens, ``vocabulary`` is V."""
+        super().__init__(block_weight, block_bias, lm_weight)
+        self.register_buffer("token_map", token_map, persistent=False)
+        self.vocabulary = vocabulary
+
+    def forward(self, hidden: torch.Tensor, first: int | None = None) -> torch.Tensor:
+        """Logits of the ``first`` heads, or of all, −∞ for tokens they do not know: [T, d] → [K, T, V]."""
+        known = super().forward(hidden, first)
+        logits = known.new_full((*known.shape[:-1], self.vocabulary), -torch.inf)
+        return logits.index_copy(-1, self.token_map, known)
+
+
 def fresh_tensors(
     lm_head: torch.Tensor, heads: int, layers: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -9,12 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from medusa_core.checkpoints.files import State, require_finite
-from medusa_core.drafters._own_settings import read_own_settings
-from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
+from medusa_core.drafters.eagle3.draft import Eagle3Draft, place, target_embedding
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.network import NativeNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
-from medusa_core.drafters.mtp import NAME, Settings
+from medusa_core.drafters.mtp import NAME
 from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
@@ -64,8 +63,7 @@ def load(folder: Path, target: Target) -> MtpDraft:
         if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
             notes.append(f"{name} is not the model's own {_OWN_COPIES[name]}: the model's counts")
     shape = _shape(target, state, folder)
-    draft = build(shape, state, target, head, table, tuple(notes))
-    return replace(draft, settings=read_own_settings(folder, Settings, target.output_device))
+    return build(shape, state, target, head, table, tuple(notes))
 
 
 def build(
@@ -79,13 +77,12 @@ def build(
     """A layer from tensors that fit, placed for a target."""
     with torch.device("meta"):
         model = MtpLayer(shape, head)
-    placed = {name: tensor.to(target.output_device, target.dtype) for name, tensor in state.items()}
-    model.load_state_dict(placed, assign=True)
+    place(model, state, target.output_device, target.dtype)
     return MtpDraft(
         model.requires_grad_(False).eval(),
         table,
         LAST_HIDDEN.layers,
-        notes,
+        notes=notes,
         library=target.library,
         record=target.record,
     )

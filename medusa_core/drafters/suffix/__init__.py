@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Drafting, Method
-from medusa_core.drafters._cost import NOTHING
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,6 @@ METHOD = Method(
     help="drafts what followed the text's longest known endings, the most frequent first; no weights",
     build=f"{__name__}.drafter:SuffixDrafter",
     settings=Settings,
-    cost=NOTHING,
     design="It walks an automaton of the text, on the host: no matrix product.",
     drafting=Drafting(
         reads=("the last tokens of the text",),

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
-from medusa_core.drafters import Draft
+from medusa_core.drafters import Draft, Drafter
 from medusa_core.drafters.suffix import Settings
 from medusa_core.drafters.suffix.automaton import Match, SuffixAutomaton
 from medusa_core.errors import counted
-from medusa_core.model.features import NO_FEATURES
 from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.tree import depths_of
 
 if TYPE_CHECKING:
     import torch
@@ -35,10 +35,8 @@ class Guess:
     match: Match  # the path's longest ending, this token included, that stands in the text
 
 
-class SuffixDrafter:
+class SuffixDrafter(Drafter):
     """Keeps the automaton of the text and drafts its likeliest continuations."""
-
-    features = NO_FEATURES
 
     def __init__(self, target: Target, draft: Draft | None, settings: Settings) -> None:
         self.largest_tree = settings.draft_nodes + 1
@@ -47,38 +45,35 @@ class SuffixDrafter:
         self._tokens: list[int] = []
         self._automaton = SuffixAutomaton()
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the tokens of the prompt that are not read yet."""
-        self._extend(tokens[len(self._tokens) :])
+    @property
+    def length(self) -> int:
+        """Tokens of the text that the automaton knows."""
+        return self._automaton.length
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The continuations of the text and ``root`` with the largest shares."""
         depth = min(depth, self._settings.suffix_depth)
         drafted = grown(self._automaton, root, depth, self._settings.draft_nodes, self._settings.suffix_least)
-        depths = [0]
-        for guess in drafted:
-            depths.append(depths[guess.parent] + 1)
+        parents = [-1, *(guess.parent for guess in drafted)]
         p = [1.0, *(guess.p for guess in drafted)]
         return self._target.token_tree(
             [root, *(guess.token for guess in drafted)],
-            [-1, *(guess.parent for guess in drafted)],
-            [ROOT, *map(self._origin, drafted, depths[1:])],
+            parents,
+            [ROOT, *map(self._origin, drafted, depths_of(parents)[1:])],
             [1.0, *(guess.p / p[guess.parent] for guess in drafted)],
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Read the accepted tokens."""
-        self._extend(tokens)
+        """Add the tokens to the automaton."""
+        self._tokens += tokens
+        self._automaton.extend(tokens)
 
     def truncate(self, length: int) -> None:
         """Read the first ``length`` tokens anew: an automaton can only grow."""
         if length < len(self._tokens):
-            kept, self._tokens, self._automaton = self._tokens[:length], [], SuffixAutomaton()
-            self._extend(kept)
-
-    def _extend(self, tokens: Sequence[int]) -> None:
-        self._tokens += tokens
-        self._automaton.extend(tokens)
+            del self._tokens[length:]
+            self._automaton = SuffixAutomaton()
+            self._automaton.extend(self._tokens)
 
     def _origin(self, guess: Guess, depth: int) -> Origin:
         found, size = self._automaton.count(guess.match), guess.match.length - 1

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from medusa_core.checkpoints.files import read_config
-from medusa_core.drafters._head_trees import LoadedHeads, budget_tree, named_tree
-from medusa_core.drafters._own_settings import read_own_settings, tree_and_accuracies
-from medusa_core.drafters.tokenswift import Settings
+from medusa_core.drafters._head_trees import HeadsDraft, budget_tree, named_tree
+from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.tokenswift.files import read_state
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.drafters.tokenswift.layout import count_of, from_public
@@ -29,12 +28,11 @@ _SURE = [1.0] + [0.0] * (TOP_K - 1)  # the model's own guess, over the whole tex
 
 
 @dataclass(frozen=True)
-class TokenSwiftDraft(LoadedHeads):
-    """TokenSwift's heads, which share the model's LM head, and the settings that come with them."""
+class TokenSwiftDraft(HeadsDraft):
+    """TokenSwift's heads, which share the model's LM head."""
 
     kind = "TokenSwift"
     heads: TokenSwiftHeads
-    settings: Mapping[str, Any] = field(default_factory=dict)  # settings that the weights bring
 
     @property
     def depth(self) -> int:
@@ -71,5 +69,4 @@ def load(folder: Path, target: Target) -> TokenSwiftDraft:
     return TokenSwiftDraft(
         heads.requires_grad_(False).eval(),
         *tree_and_accuracies(folder, count, target.output_device),
-        settings=read_own_settings(folder, Settings, target.output_device),
     )

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Self
 
 import torch
 
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._ngram_table import FoundNode, NgramTable
 from medusa_core.drafters.tokenswift import NAME, Settings
@@ -28,7 +30,7 @@ from medusa_core.trees.token_tree import TokenTree, union
 from medusa_core.trees.tree import TOP_K
 
 
-class TokenSwiftDrafter:
+class TokenSwiftDrafter(Drafter):
     """Drafts over the cache of its run (``read_cache``), or over the rows of it that matter most."""
 
     def __init__(self, target: Target, draft: TokenSwiftDraft, settings: Settings) -> None:
@@ -68,22 +70,14 @@ class TokenSwiftDrafter:
         """Bytes that a draft sees after a text of so many rows."""
         return self._partial.nbytes_for(rows)
 
-    def reserve(self, rows: int) -> None:
-        """Nothing to reserve: its size is fixed from where the text no longer fits."""
-
     def read_cache(self, cache: TreeCache) -> None:
         """Draft over this cache, or over rows of it."""
         if cache is not self._full:
             self._partial.forget(0)
         self._full = cache
 
-    def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the prompt's n-grams; ``features`` [T, L·H·D] are its last queries."""
-        self._table.extend(tokens[self._table.length :])
-        self._queries = features[-1]
-
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the n-grams that the accepted tokens complete; ``features`` [1, L·H·D]: the last queries."""
+        """Count the n-grams that the tokens complete; ``features`` [1, L·H·D]: the last queries."""
         self._table.extend(tokens)
         self._queries = features[-1]
 
@@ -97,7 +91,7 @@ class TokenSwiftDrafter:
         return self.propose_all([self], [root], [depth])[0]
 
     def propose_all(
-        self, drafters: Sequence[TokenSwiftDrafter], roots: Sequence[int], depths: Sequence[int]
+        self, drafters: Sequence[Self], roots: Sequence[int], depths: Sequence[int]
     ) -> list[TokenTree]:
         """Trees of several runs with these heads, made by one forward of the model for all."""
         alone = [self._target.token_tree([root], [-1], [ROOT]) for root in roots]

@@ -52,7 +52,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         log = merged([logs[name] for name in runners if name.startswith(f"{point.label}, seed ")])
         row = make_row(log, series=point.series, label=point.label, x=point.epsilon, tree_nodes=nodes)
         quality = written_quality(judge.target, setup.all_prompts, log)
-        distinct = distinct_share(m for r in log.rounds for m in r)
+        distinct = distinct_share(log.runs)
         sums = right_sums(engine, log)
         rows.append(row.model_copy(update={"quality": quality, "distinct": distinct, "right_sums": sums}))
     notes = [

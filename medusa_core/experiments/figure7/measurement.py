@@ -10,8 +10,8 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.figure7 import FORMULA, Settings
-from medusa_core.experiments.record import Mean, Row, Spread
-from medusa_core.experiments.rows import make_row
+from medusa_core.experiments.record import Row
+from medusa_core.experiments.rows import computed_row, make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.variants import read_folders
 from medusa_core.loading.load import load_engine
@@ -76,26 +76,17 @@ def kept_tokens(share: float, gamma: int) -> float:
 def by_formula(name: str, gamma: int, share: float, cost: float, plain: Row) -> Row:
     """The row of a γ that the formula gives; no model ran for it."""
     kept, overhead = kept_tokens(share, gamma), gamma * cost + 1
-    speedup = kept / overhead
-    return Row(
+    return computed_row(
         series=f"{name}{FORMULA}",
         label=_label(f"{name}{FORMULA}", gamma),
         x=gamma,
-        prompts=0,
-        new_tokens=0,
-        tree_nodes=gamma + 1,
-        tokens_per_step=Mean(mean=round(kept, 5), standard_error=None),
-        tokens_per_second=_exactly(plain.tokens_per_second.median * speedup),
-        step_ms=round(plain.step_ms * overhead, 4),
-        phase_ms={},
-        overhead=round(overhead, 4),
-        speedup=_exactly(speedup),
+        nodes=gamma + 1,
+        kept=kept,
+        rate=plain.tokens_per_second.median * kept / overhead,
+        step_ms=plain.step_ms * overhead,
+        overhead=overhead,
     )
 
 
 def _label(name: str, gamma: int) -> str:
     return f"γ = {gamma}, {name}"
-
-
-def _exactly(value: float) -> Spread:
-    return Spread(median=round(value, 4), low=round(value, 4), high=round(value, 4))

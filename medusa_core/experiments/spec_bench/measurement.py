@@ -60,7 +60,7 @@ def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
 
 def _row(name: str, logs: dict[str, MethodLog], places: range, kind: str) -> Row:
     log, generate = logs[name].only(places), logs.get(TRANSFORMERS)
-    nodes = max(run.nodes for runs in log.rounds for run in runs) if log.has_phases else None
+    nodes = max(run.nodes for run in log.runs) if log.has_phases else None
     beside = None if generate is None else generate.only(places)
     base = logs[BASELINE].only(places)
     return make_row(log, base, series=name, label=kind, tree_nodes=nodes, generate=beside)
