@@ -116,7 +116,7 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def read_asset(file: Path, kind: type = dict) -> Any:
-    """What a JSON file of the project holds, an object unless another ``kind`` is named; of JSON Lines a list.
+    """What a JSON file of the project holds: an object, or another ``kind``; JSON Lines give a list.
 
     Raises MedusaError for a damaged file, and for one that holds something else.
     """
