@@ -20,10 +20,11 @@ from medusa_core.checkpoints.heads import disk_errors
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.loading.devices import cpu_has_bf16
-from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
+from medusa_core.training.corpus import Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.encoding import Encoder
+from medusa_core.training.examples import END_OF_TEXT
 from medusa_core.training.loop import Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file

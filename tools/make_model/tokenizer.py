@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import project_folder, read_text
-from medusa_core.training.corpus import END_OF_TEXT
+from medusa_core.training.examples import END_OF_TEXT
 
 # Words with their leading space, single digits (so that sums are spelled the same way everywhere), runs
 # of punctuation, line breaks.
