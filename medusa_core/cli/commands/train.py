@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def register(subparsers: argparse._SubParsersAction) -> None:
     parser = subparsers.add_parser("train", help="train heads or another drafter", description=__doc__)
     recipes = parser.add_subparsers(dest="recipe_name", required=True, metavar="RECIPE")
-    for name, config in RECIPES.items():
+    for name, (config, _) in RECIPES.items():
         summary = (config.__doc__ or "").partition("\n")[0]
         recipe = recipes.add_parser(name, help=summary, description=summary)
         add_settings(recipe, config)
@@ -39,7 +39,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
-    config = read_settings(RECIPES[args.recipe_name], args)
+    config = read_settings(RECIPES[args.recipe_name][0], args)
     follow(train(config), config.out)
 
 
