@@ -63,7 +63,7 @@ class DrafterRun:
             )
         # One process writes the cache of encoded text, the others read it.
         with self.accelerator.main_process_first():
-            self.data = load_data(config, load_tokenizer(base_folder(config)))
+            self.data = load_data(config, load_tokenizer(base_folder(config.model)))
 
     def batch(self, step: int, number: int) -> Batch:
         """This process's windows of forward pass ``number`` of a step; all together are the step's batch."""

@@ -18,7 +18,7 @@ from typing import Any
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.model_size import ModelSize, model_size
-from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.base_model import base_folder, load_tokenizer
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.drafter_run import RESULT
 from medusa_core.training.encoding import Encoder
@@ -41,7 +41,6 @@ from medusa_core.training.fit.stages import (
     HEADS_RUN,
     JOINT_RUN,
     answer_config,
-    base_path,
     head_config,
     is_embedded,
     joint_config,
@@ -74,7 +73,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     Raises MedusaError for a model, prompts or an amount of memory with which no fit is possible.
     """
     folder = Path(config.out)
-    base = base_path(config)
+    base = base_folder(config.model)
     tokenizer = load_tokenizer(base)
     Encoder(tokenizer)  # raises when no text could be ended
     shape = model_size(base)

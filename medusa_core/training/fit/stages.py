@@ -55,14 +55,9 @@ def joint_config(config: FitConfig, plan: Plan, folder: Path, heads: Path) -> Me
     )
 
 
-def base_path(config: FitConfig) -> Path:
-    """The folder of the base, downloaded if need be. Raises MedusaError."""
-    return base_folder(Medusa1Config(model=config.model))
-
-
 def is_embedded(config: FitConfig) -> bool:
     """Whether the base is the model that is part of the project."""
-    return base_path(config).resolve() == embedded_model().resolve()
+    return base_folder(config.model).resolve() == embedded_model().resolve()
 
 
 def _common(config: FitConfig, plan: Plan, folder: Path, tokens: int) -> dict:
