@@ -17,8 +17,7 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.heads import disk_errors
-from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import read_text
+from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import cpu_has_bf16
 from medusa_core.training.corpus import Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
@@ -155,17 +154,10 @@ def _check_sizes(config: PretrainConfig) -> None:
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
     file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
-    if config.tokenizer:
-        return read_tokenizer(file)
-    if not file.exists():
+    if not config.tokenizer and not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
         replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
-    try:
-        return Tokenizer.from_str(read_text(file))
-    except Exception as error:  # the tokenizers library raises Exception itself
-        raise MedusaError(
-            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
-        ) from error
+    return read_tokenizer(file)
 
 
 @torch.inference_mode()

@@ -63,7 +63,9 @@ def read_tokenizer(file: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(read_text(file))
     except Exception as error:  # tokenizers raises plain Exception for what it cannot read
-        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
+        raise MedusaError(
+            f"cannot read the tokenizer {file} ({reason_of(error)}): put back the one that pretraining made"
+        ) from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise MedusaError(
             f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"
