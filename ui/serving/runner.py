@@ -21,7 +21,7 @@ from ui.records.words import Words, joined
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
 from ui.serving.turns import Place, TimeShare, Turns
-from ui.serving.update_stream import Acks, EngineThread, UpdateStream, pull
+from ui.serving.update_stream import Acks, EngineThread, UpdateStream, feed
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ class Runner:
         if acks is None:
             return self._thread.pulled(updates) if here else updates
         stream = UpdateStream(acks)
-        (self._thread.feed if here else pull)(updates, stream)
+        (self._thread.feed if here else feed)(updates, stream)
         return stream
 
     def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:

@@ -121,8 +121,8 @@ class UpdateStream(Iterator[Any]):
         return last.after(earlier)
 
 
-def pull(items: Generator[Any, None, None], stream: UpdateStream) -> None:
-    """Put a generator's items into a stream, on a thread of its own."""
+def feed(items: Generator[Any, None, None], stream: UpdateStream) -> None:
+    """Compute a generator's items ahead into a stream, on a thread of its own."""
 
     def work() -> None:
         try:
