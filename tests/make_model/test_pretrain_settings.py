@@ -21,8 +21,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.training import loop
 from medusa_core.training.folder_lock import locked_folder
 from tools.make_model.__main__ import main
-from tools.make_model.dropout import Dropout
-from tools.make_model.pretrain import pretrain
+from tools.make_model.pretrain import Dropout, pretrain
 from tools.make_model.settings import PretrainConfig
 
 

@@ -27,7 +27,6 @@ from medusa_core.training.examples import END_OF_TEXT
 from medusa_core.training.loop import Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
-from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
 from tools.make_model.preferences import Preferences, read_pairs
 from tools.make_model.settings import PretrainConfig
@@ -115,6 +114,22 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate)
     folder = _saved(model, tokenizer, config)
     yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
+
+
+class Dropout:
+    """Dropout behind every attention and MLP of a Llama, which has none of its own there.
+
+    One rate for all layers, set between steps, so that a run can begin without it.
+    """
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self.rate = 0.0
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.register_forward_hook(self._drop)
+            layer.mlp.down_proj.register_forward_hook(self._drop)
+
+    def _drop(self, module: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:
+        return F.dropout(output, self.rate, training=module.training and self.rate > 0)
 
 
 def _saved(model: LlamaForCausalLM, tokenizer: Tokenizer, config: PretrainConfig) -> Path:
