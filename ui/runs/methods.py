@@ -71,7 +71,8 @@ class MethodsRequest(Request):
         from medusa_core.evaluation.turns import take_turns  # noqa: PLC0415
 
         ids = engine.encode(self.prompt)
-        methods = [PLAIN_METHOD, *(name for name in page_methods() if name in engine.methods())]
+        own = [name for name in page_methods() if name in engine.methods()]
+        methods = list(dict.fromkeys([PLAIN_METHOD, *own]))  # in their order
         short = plain.changed(max_new_tokens=min(WARM_UP_TOKENS, plain.max_new_tokens))
         for name, warm_up in make_runners(engine, [ids], methods, short, limit)[0].items():
             if not limit.stopped:
