@@ -93,7 +93,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
             path = Path(config.prompts).expanduser()
             heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
             write_heldout(folder / HELDOUT, heldout)
-        plan = size_plan(first, config, probe(config, first, folder, _seeds(config), watch))
+        plan = size_plan(first, config, probe(config, first, folder, watch))
         write_plan(folder, config, plan)
     notes = []
     if tokenizer.chat_template and not config.prompts and not is_embedded(config):
@@ -119,7 +119,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
     def answer() -> None:
-        _consume(self_distill(answer_config(config, plan, _seeds(config))), watch)
+        _consume(self_distill(answer_config(config, plan)), watch)
 
     def train_stage(recipe: Medusa1Config) -> None:
         _consume(train(recipe), watch)
@@ -184,10 +184,6 @@ def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> Hel
         )
         write_heldout(file, heldout)
     return read_heldout(file)
-
-
-def _seeds(config: FitConfig) -> Path | None:
-    return Path(config.out) / PROMPTS if config.prompts else None
 
 
 def _training(config: FitConfig, folder: Path) -> dict:
