@@ -16,10 +16,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from medusa_core.acceptance import rule_names
 from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
-from medusa_core.drafters import method_names, methods_in_words
-from medusa_core.drafters._options import differing_defaults, option_defaults
+from medusa_core.drafters._options import check_choices, differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
 from medusa_core.trace.format import parse_trace
@@ -70,12 +68,7 @@ def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
-    for name, known, words in (
-        ("method", (AUTO_METHOD, *method_names()), f"{AUTO_METHOD}, {methods_in_words()}"),
-        ("acceptance", rule_names(), ""),
-    ):
-        if given[name] not in known:
-            raise MedusaError(f"{name} is {given[name]!r:.60}: {name_fix(given[name], known, words)}")
+    check_choices(GenerationConfig(method=given["method"], acceptance=given["acceptance"]))
     if given["tree"] == YOURS:
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
@@ -165,7 +158,8 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
     defaults = {name: own.get(name, value) for name, value in outside_defaults().items()}
     whole = {name: value for name, value in defaults.items() if value is not None} | dict(values)
     if method == AUTO_METHOD:  # the page's menu stays as it is
-        return {name: value for name, value in whole.items() if name != "method"}
+        del whole["method"]
+        return whole
     return whole | parted_method(method)
 
 
