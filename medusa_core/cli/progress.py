@@ -40,7 +40,10 @@ def going_on_later(out: str) -> Iterator[None]:
 
 
 class StageBars:
-    """A bar for each stage on standard error, with throughput, loss and the time left."""
+    """A bar for each stage on standard error, with throughput, loss and the time left.
+
+    From entering to leaving it, a signal is heard at the next record.
+    """
 
     _bar: tqdm | None = None
     _stage = ""
