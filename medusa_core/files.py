@@ -115,16 +115,26 @@ def read_text(path: Path, encoding: str = "utf-8") -> str:
     return read_bytes(path).decode(encoding)
 
 
-def read_asset(file: Path) -> Any:
-    """What a JSON file of the project holds, of JSON Lines a list. Raises MedusaError for a damaged one."""
+def read_asset(file: Path, kind: type = dict) -> Any:
+    """What a JSON file of the project holds: an object, or another ``kind``; JSON Lines give a list.
+
+    Raises MedusaError for a damaged file, and for one that holds something else.
+    """
     try:
-        text = read_text(file)
-        return [*map(json.loads, text.splitlines())] if file.suffix == ".jsonl" else json.loads(text)
-    except (OSError, ValueError) as error:
-        raise MedusaError(
-            f"cannot read {file} ({reason_of(error)}): "
-            "restore it with git checkout, or install the project again"
-        ) from error
+        text, several = read_text(file), file.suffix == ".jsonl"
+        found = [json.loads(part) for part in (text.splitlines() if several else [text])]
+        if not all(isinstance(one, kind) for one in found):
+            raise ValueError(f"it holds no {'object' if kind is dict else kind.__name__}")
+        return found if several else found[0]
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged_asset(file, reason_of(error)) from error
+
+
+def damaged_asset(file: Path, reason: str) -> MedusaError:
+    """The error for a file of the project that is not as it was shipped."""
+    return MedusaError(
+        f"cannot read {file} ({reason}): restore it with git checkout, or install the project again"
+    )
 
 
 def refuse_special_files(folder: Path) -> None:

@@ -32,7 +32,7 @@ ROOMS = {
         "trees": "",
         "hardware": "",
         "model": "trees",
-        "llama": "model trees",
+        "llama": "hardware model trees",
         "acceptance": "trees",
         "checkpoints": "trees",
         "drafters": "acceptance checkpoints hardware llama model trees",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.cli.main import exit_code_of
-from medusa_core.errors import MedusaError, counted
+from medusa_core.errors import MedusaError, counted, reason_of
 from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments import store
 from medusa_core.experiments.record import (
@@ -32,7 +32,7 @@ from medusa_core.experiments.record import (
 from medusa_core.experiments.remarks import has_older_weights, reason_against_paper
 from medusa_core.experiments.spec_bench import NAMES, STEP, by_series, of_all_kinds
 from medusa_core.experiments.tokenswift import PLAIN
-from medusa_core.files import project_folder, read_asset, read_text
+from medusa_core.files import damaged_asset, project_folder, read_asset, read_text
 from medusa_core.words import bytes_words, count_words, three_digits
 
 BLOCK = re.compile(r"(<!-- measured: (.*?) -->\n).*?(<!-- /measured -->)", re.DOTALL)
@@ -155,8 +155,11 @@ def _gpus(folder: Path) -> list[str]:
     lines: list[str] = []
     for file in sorted(folder.glob(_BENCH)):
         runs = read_asset(file)
-        table = _grid(head, (cells for run in runs for cells in _bench_cells(run)))
-        lines += ["", *table, "", *_bench_origin(runs)]
+        try:
+            table = _grid(head, (cells for run in runs for cells in _bench_cells(run)))
+            lines += ["", *table, "", *_bench_origin(runs)]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise damaged_asset(file, f"no run of bench: {reason_of(error)}") from error
     return lines[1:] or ["Not measured yet on a GPU."]
 
 
@@ -249,19 +252,11 @@ def _drafters(rows: list[Row]) -> list[str]:
 
 def _settings(rows: list[Row]) -> list[str]:
     """A row for each row of the record, by its label and series."""
-    return _grid(
-        ["", "nodes", "tokens per step", "ms a step", "speedup over plain decoding"],
-        (
-            [
-                row.name,
-                nodes_words(row),
-                row.tokens_per_step.words(),
-                f"{row.step_ms:.2f}",
-                spread_words(row.speedup),
-            ]
-            for row in rows
-        ),
-    )
+    lines = []
+    for row in rows:
+        kept, speedup = row.tokens_per_step.words(), spread_words(row.speedup)
+        lines.append([row.name, nodes_words(row), kept, f"{row.step_ms:.2f}", speedup])
+    return _grid(["", "nodes", "tokens per step", "ms a step", "speedup over plain decoding"], lines)
 
 
 def _of_one_drafter(rows: list[Row]) -> list[str]:

@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from medusa_core.cli.main import exit_code_of
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.speedup import Gain
@@ -29,7 +30,7 @@ TOKENS = 128  # tokens written with and without a cache
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file."""
+    """Write the file. Raises MedusaError."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.record_opening", description=__doc__.splitlines()[0]
     )
@@ -39,17 +40,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=ASSETS, help="folder of the file; default: %(default)s")
     flags = parser.parse_args(arguments)
     session = Session(LoadConfig())
-    made: RecordedTraining | RecordedHardware
-    try:
-        session.load_own()
-        plan = Plan(
-            "medusa1", FILE if flags.file else OWN, upload=str(flags.file or ""), minutes=flags.minutes
-        )
-        made = record_training(session, plan) if flags.what == TRAINING else record_hardware(session)
-        write_opening(made, flags.out / FILES[type(made)])
-    except (MedusaError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+    session.load_own()
+    plan = Plan("medusa1", FILE if flags.file else OWN, upload=str(flags.file or ""), minutes=flags.minutes)
+    made = record_training(session, plan) if flags.what == TRAINING else record_hardware(session)
+    write_opening(made, flags.out / FILES[type(made)])
 
 
 def record_training(session: Session, plan: Plan) -> RecordedTraining:
@@ -91,4 +85,4 @@ def origin(session: Session) -> Origin:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

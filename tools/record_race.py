@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from medusa_core.cli.main import exit_code_of
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS, RACE_FILE, recordings
@@ -26,16 +27,12 @@ TOKENS = 128
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the file, and say how fast the lanes were."""
+    """Write the file, and say how fast the lanes were. Raises MedusaError."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_race", description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=ASSETS / RACE_FILE, help="default: %(default)s")
     flags = parser.parse_args(arguments)
-    try:
-        race = record(Session(LoadConfig()), recordings()[0].settings["prompt"])
-        flags.out.write_text(json.dumps(race, ensure_ascii=False, separators=(",", ":")), "utf-8")
-    except (MedusaError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+    race = record(Session(LoadConfig()), recordings()[0].settings["prompt"])
+    flags.out.write_text(json.dumps(race, ensure_ascii=False, separators=(",", ":")), "utf-8")
     for lane in race["lanes"]:
         speeds = ", ".join(f"{speed:.0f}" for speed in lane["runs"])
         print(f"{lane['name']}: {speeds} tokens/s")
@@ -65,4 +62,4 @@ def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

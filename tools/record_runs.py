@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.api import load
+from medusa_core.cli.main import exit_code_of
 from medusa_core.config import RUN_SETTINGS, GenerationConfig
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.engine import Engine
@@ -23,35 +24,31 @@ from ui.records.examples import ASSETS
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files, and say how long each run has become."""
+    """Write the files, and say how long each run has become. Raises MedusaError."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_runs", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of the files' names; default: all of them")
     parser.add_argument("--seed", type=int, help="of a run at a temperature; default: that of the recording")
     parser.add_argument("--folder", type=Path, default=ASSETS / "traces", help="default: %(default)s")
     flags = parser.parse_args(arguments)
+    if not flags.folder.is_dir():
+        raise MedusaError(f"there is no folder {flags.folder}: name another, or leave --folder out")
+    files = [
+        file
+        for file in sorted(flags.folder.glob("*.json"))
+        if not flags.names or any(name in file.name for name in flags.names)
+    ]
+    if not files:
+        raise MedusaError(f"{flags.folder} has no such recording: leave out the names, or the folder")
     engines: dict[str, Engine] = {}
-    try:
-        if not flags.folder.is_dir():
-            raise MedusaError(f"there is no folder {flags.folder}: name another, or leave --folder out")
-        files = [
-            file
-            for file in sorted(flags.folder.glob("*.json"))
-            if not flags.names or any(name in file.name for name in flags.names)
-        ]
-        if not files:
-            raise MedusaError(f"{flags.folder} has no such recording: leave out the names, or the folder")
-        for file in files:
-            trace = read_trace(file).model_dump(mode="json")
-            dtype = trace["model"]["dtype"]
-            if dtype not in engines:
-                engines[dtype] = load(dtype=dtype, device="cpu")
-            builder = recorded(engines[dtype], trace, flags.seed)
-            write_trace(builder.packed(), file)
-            output = builder.output()
-            print(f"{file.stem}: {output['new_tokens']} tokens in {output['steps']} steps")
-    except MedusaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+    for file in files:
+        trace = read_trace(file).model_dump(mode="json")
+        dtype = trace["model"]["dtype"]
+        if dtype not in engines:
+            engines[dtype] = load(dtype=dtype, device="cpu")
+        builder = recorded(engines[dtype], trace, flags.seed)
+        write_trace(builder.packed(), file)
+        output = builder.output()
+        print(f"{file.stem}: {output['new_tokens']} tokens in {output['steps']} steps")
 
 
 def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) -> TraceBuilder:
@@ -73,4 +70,4 @@ def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(exit_code_of(main))

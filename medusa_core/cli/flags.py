@@ -16,6 +16,7 @@ from medusa_core.acceptance import rule_info, rule_names, rules_in_words
 from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig, check_settings
 from medusa_core.drafters import drafter_names, merged_in_words, method
 from medusa_core.drafters._options import (
+    check_choices,
     check_options,
     differing_defaults,
     idle_options,
@@ -127,6 +128,7 @@ def read_run_settings(args: argparse.Namespace, **changes: Any) -> GenerationCon
     """A run's settings from parsed flags. Raises MedusaError when one is out of range."""
     options = {name: getattr(args, name) for name in option_names() if hasattr(args, name)}
     config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()), options=options, **changes)
+    check_choices(config)
     check_options(config)
     return config
 

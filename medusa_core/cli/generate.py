@@ -12,15 +12,13 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from medusa_core.acceptance import rule_names
 from medusa_core.cli.commands.generate import BATCH, MARKS
 from medusa_core.cli.flags import check_output_file, check_output_folder, read_run_settings
 from medusa_core.cli.load import headline, load_for_run
-from medusa_core.config import AUTO_METHOD, GenerationConfig, whole_numbers
+from medusa_core.config import GenerationConfig, whole_numbers
 from medusa_core.decoding import check_prompt
-from medusa_core.drafters import method_names, methods_in_words
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError, counted, name_fix
+from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.prompt_results import decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
 from medusa_core.longrun.folder import TEXT
@@ -35,7 +33,7 @@ Ended = tuple[dict[str, Any], KeyboardInterrupt | None]  # its record, and what 
 
 
 def run(args: argparse.Namespace) -> None:
-    config = generation_config(args)
+    config = read_run_settings(args)
     _check_flags(args)
     if args.prompts is not None:
         _run_file(args, config)
@@ -130,18 +128,6 @@ def _check_flags(args: argparse.Namespace) -> None:
         check_output_folder(args.save, "--save")
     if args.trace is not None:
         check_output_file(args.trace, "--trace")
-
-
-def generation_config(args: argparse.Namespace) -> GenerationConfig:
-    """The run's settings from the flags. Raises MedusaError for unknown names and values out of range."""
-    config = read_run_settings(args)
-    for name, value, known, words in (
-        ("method", config.method, [AUTO_METHOD, *method_names()], f"{AUTO_METHOD}, {methods_in_words()}"),
-        ("acceptance", config.acceptance, rule_names(), ", ".join(rule_names())),
-    ):
-        if value not in known:
-            raise MedusaError(f"--{name} is {value!r:.30}: {name_fix(value, known, words)}")
-    return config
 
 
 def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:

@@ -16,9 +16,9 @@ from typing import Any
 import transformers
 
 from medusa_core.cli.commands.reproduce import SHIPPED
-from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.flags import check_output_file, read_settings
 from medusa_core.cli.load import load_with_line
+from medusa_core.cli.progress import show_progress
 from medusa_core.cli.tables import new_table, wide_console
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.engine import Engine, EngineInfo

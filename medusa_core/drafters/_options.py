@@ -10,9 +10,17 @@ from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_info, rule_names
-from medusa_core.config import TRUNCATING, GenerationConfig, pick_settings
-from medusa_core.drafters import Draft, drafter_names, drafter_settings, drafters_of, method, method_names
-from medusa_core.errors import MedusaError, name_fix
+from medusa_core.config import AUTO_METHOD, TRUNCATING, GenerationConfig, pick_settings
+from medusa_core.drafters import (
+    Draft,
+    drafter_names,
+    drafter_settings,
+    drafters_of,
+    method,
+    method_names,
+    methods_in_words,
+)
+from medusa_core.errors import MedusaError, SettingError, name_fix
 
 
 def option_kinds() -> list[type]:
@@ -48,6 +56,16 @@ def differing_defaults() -> dict[str, dict[Any, list[str]]]:
         for item in fields(method(name).settings):
             found.setdefault(item.name, {}).setdefault(item.default, []).append(name)
     return {name: defaults for name, defaults in found.items() if len(defaults) > 1}
+
+
+def check_choices(config: GenerationConfig) -> None:
+    """Raise SettingError for a method or an acceptance rule that there is none of."""
+    for name, value, known, words in (
+        ("method", config.method, (AUTO_METHOD, *method_names()), f"{AUTO_METHOD}, {methods_in_words()}"),
+        ("acceptance", config.acceptance, rule_names(), ""),
+    ):
+        if value not in known:
+            raise SettingError(f"{name} is {value!r:.30}: {name_fix(value, known, words)}")
 
 
 def check_options(config: GenerationConfig) -> None:

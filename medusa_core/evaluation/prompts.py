@@ -27,7 +27,7 @@ def shipped_prompts(engine: Engine) -> list[list[int]]:
 
 def shipped_kinds(engine: Engine, file: str = OF_THE_PAGE) -> dict[str, list[list[int]]]:
     """The app's example prompts by kind of text, or those of another file of the assets."""
-    kinds = read_asset(embedded_model().parent / file)
+    kinds = read_asset(embedded_model().parent / file, list)
     return {kind["kind"]: [engine.encode(prompt["text"]) for prompt in kind["prompts"]] for kind in kinds}
 
 

@@ -16,7 +16,7 @@ from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
 from medusa_core.experiments.tokenswift import PLAIN
-from medusa_core.files import read_asset
+from medusa_core.files import damaged_asset, read_asset
 
 FILE = "remarks.json"
 EMBEDDED = "embedded"
@@ -57,7 +57,10 @@ def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentR
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
     file = folder / FILE
-    return read_asset(file).get(name, {}) if folder == MEASURED or file.is_file() else {}
+    found = read_asset(file).get(name, {}) if folder == MEASURED or file.is_file() else {}
+    if not isinstance(found, dict):
+        raise damaged_asset(file, f"{name} is no object")
+    return found
 
 
 def _eagle3_is_not_the_fastest(rows: Sequence[Row]) -> bool:

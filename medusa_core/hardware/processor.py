@@ -40,13 +40,17 @@ def core_count() -> int:
     return psutil.cpu_count() or 1
 
 
+def processor_flags() -> str:
+    """The processor's flags as Linux names them, parted by spaces; what is certain on other systems."""
+    flags = _line_of(_CPU_FILE, "flags") or _line_of(_CPU_FILE, "Features") or ""
+    if not flags and platform.machine() in ("arm64", "aarch64"):
+        return "asimd"  # part of every 64-bit ARM processor
+    return flags
+
+
 def instruction_set(flags: str | None = None) -> str:
     """The widest of INSTRUCTION_SETS in ``flags``, by default the processor's; "" where none is known."""
-    if flags is None:
-        flags = _line_of(_CPU_FILE, "flags") or _line_of(_CPU_FILE, "Features") or ""
-        if not flags and platform.machine() in ("arm64", "aarch64"):
-            flags = "asimd"  # part of every 64-bit ARM processor
-    there = flags.split()
+    there = (processor_flags() if flags is None else flags).split()
     return next((name for name, flag in INSTRUCTION_SETS.items() if flag in there), "")
 
 

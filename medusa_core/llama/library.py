@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from medusa_core.errors import MedusaError, name_fix
+from medusa_core.hardware.processor import ISA_VARIABLE, processor_flags
 from medusa_core.llama import structures
 from medusa_core.llama.compile_c import (
     CompilerError,
@@ -33,7 +34,6 @@ __all__ = ["CompilerError", "InstructionSet", "Library", "NoLibraryError", "libr
 _log = logging.getLogger(__name__)
 
 SWITCH = "MEDUSA_NATIVE"  # 0: never
-ISA = "MEDUSA_ISA"  # the largest instruction set that may be used
 _FLAGS = ("-O3", "-ffp-contract=off", "-std=gnu11", "-pthread", "-shared", "-fPIC", "-Wno-psabi")
 MORE_FLAGS = "MEDUSA_CFLAGS"  # for the compiler, after ours
 _LATE_AGAIN = 8  # calls within which a second contended one begins a back-off
@@ -45,7 +45,7 @@ class InstructionSet:
     """What a processor must have, and what the compiler is given."""
 
     name: str
-    needed: tuple[str, ...]  # as /proc/cpuinfo names them
+    needed: tuple[str, ...]  # flags as Linux names them
     flags: tuple[str, ...]
 
 
@@ -150,11 +150,11 @@ def instruction_sets() -> list[InstructionSet]:
     known = INSTRUCTION_SETS.get(machine())
     if known is None:
         raise NoLibraryError(f"it does not know {machine()} processors")
-    largest = os.environ.get(ISA, "")
+    largest = os.environ.get(ISA_VARIABLE, "")
     names = [one.name for one in known]
     if largest and largest not in names:
-        raise MedusaError(f"{ISA} is {largest!r:.30}: {name_fix(largest, names)}")
-    found = _processor_features()
+        raise MedusaError(f"{ISA_VARIABLE} is {largest!r:.30}: {name_fix(largest, names)}")
+    found = set(processor_flags().split())
     allowed = known[names.index(largest) :] if largest else known
     return [one for one in allowed if found.issuperset(one.needed)]
 
@@ -183,13 +183,3 @@ def _library_for(isa: InstructionSet, folder: Path) -> Library:
     if not functions.usable():
         raise NoLibraryError(f"this system does not allow {isa.name}")
     return Library(functions, isa.name)
-
-
-def _processor_features() -> set[str]:
-    """Names of /proc/cpuinfo; on macOS, where there is no such file, what arm64 always has is enough."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return set()
-    named = (line for line in lines if line.lower().startswith(("flags", "features")))
-    return next((set(line.split(":", 1)[1].split()) for line in named), set())

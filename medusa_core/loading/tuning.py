@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -33,8 +33,6 @@ _STEADY = 1.35  # median over fastest call of each candidate: beyond it the mach
 _SECONDS = 1.0  # time limit of all calls
 _WORTH_IT = 1.1  # least gain of fewer threads
 _TIMED_BYTES = 512 * 2**20  # bytes of weights beyond which memory sets the pace and all threads help
-
-Candidate = TypeVar("Candidate", int, str)
 
 
 def fastest_threads(forward: LlamaForward) -> int | None:
@@ -84,9 +82,9 @@ def _forward(forward: LlamaForward, threads: int) -> Callable[[], object]:
     return run
 
 
-def _fastest(calls: Mapping[Candidate, Callable[[], object]]) -> dict[Candidate, float] | None:
+def _fastest(calls: Mapping[int, Callable[[], object]]) -> dict[int, float] | None:
     """Seconds of the fastest call of each candidate, all in turn; None where the machine is too busy."""
-    times: dict[Candidate, list[float]] = {name: [] for name in calls}
+    times: dict[int, list[float]] = {name: [] for name in calls}
     end = perf_counter() + _SECONDS
     for number in range(_CALLS + 1):
         if perf_counter() > end:

@@ -21,7 +21,6 @@ from medusa_core.decoding import Step
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
 ALTERNATIVES = 5
 CHUNK = 1 << 16  # logits taken at once: the buffers for them stay in a processor's cache
-PART = 64  # numbers of a row that are searched together for its largest values
 # A processor is a hundred times slower with numbers below 1e-38, which float32 holds with fewer digits. They
 # come at low temperatures, and nothing that a trace shows depends on them.
 COLD = 0.5
@@ -65,7 +64,7 @@ def answers(logits: torch.Tensor, temperature: float, rows: torch.Tensor, tokens
         gaps, weights, guarded = buffers[:, : len(part)]
         gaps.copy_(part)
         gaps -= gaps.amax(dim=-1, keepdim=True)
-        values, ids = largest(gaps, min(ALTERNATIVES, gaps.shape[1]))
+        values, ids = gaps.topk(min(ALTERNATIVES, gaps.shape[1]), dim=-1)
         log_z, entropy = _sums(gaps, own, weights, guarded)
         places = rows[first:end] - start
         node_p = (gaps[places, tokens[first:end]] / cold - log_z[places, -1]).exp_()
@@ -73,22 +72,6 @@ def answers(logits: torch.Tensor, temperature: float, rows: torch.Tensor, tokens
         found.append((ids, p, log_z[:, :-1], entropy[:, :-1], entropy[:, -1], node_p))
         first = end
     return Answers(*(torch.cat(parts) for parts in zip(*found, strict=True)))
-
-
-def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The ``count`` largest of each row of ``values`` [R, V] and their places, as topk in half its time.
-
-    They lie in the ``count`` parts of the row whose own largest values are largest.
-    """
-    rows, size = values.shape
-    if size % PART or size <= count * PART:
-        found = values.topk(count, dim=-1)
-        return found.values, found.indices
-    parts = values.view(rows, -1, PART)
-    best = parts.amax(dim=-1).topk(count, dim=-1).indices
-    candidates = parts.gather(1, best[:, :, None].expand(-1, -1, PART)).view(rows, -1)
-    found = candidates.topk(count, dim=-1)
-    return found.values, best.gather(1, found.indices // PART) * PART + found.indices % PART
 
 
 def _sums(

@@ -42,21 +42,10 @@ from medusa_core.trace.packed import (
     unpacked,
 )
 from medusa_core.trace.run_record import RunRecord
-from medusa_core.trees.origin import Origin
 
 # Steps whose numbers are computed together, which costs less than one by one, and the logits kept for them.
 TOGETHER = 16
 MOST_LOGITS = 1 << 23
-MOST_SHAPES = 1000  # remembered, with the end of the path: a drafter may make a new tree in every step
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """What follows from the shape of a tree."""
-
-    parents: list[int]
-    origins: list[Origin]
-    number: int
 
 
 @dataclass(frozen=True)
@@ -72,7 +61,8 @@ class _Rows:
 class _Kept:
     """What is needed of a step once the next one has begun; ``logits`` are those of ``rows``."""
 
-    shape: _Shape
+    parents: list[int]
+    shape: int  # place in the table
     rows: _Rows
     cache_length: int
     tokens: list[int]
@@ -92,8 +82,6 @@ class TraceBuilder:
     def __init__(self, engine: Engine, config: GenerationConfig, prompt: list[int]) -> None:
         self._engine = engine
         self._config = config
-        self._shape: _Shape | None = None  # shape of the step before
-        self._rows: dict[tuple[int, int], _Rows] = {}
         self._texts: dict[int, int] = {}  # places of tokens
         self._tables = Tables()
         self._kept: list[_Kept] = []
@@ -117,22 +105,23 @@ class TraceBuilder:
     def add(self, step: Step) -> None:
         """Record a step."""
         self._summary.add(step)
-        shape = self._shape_of(step)
-        rows = self._rows_of(shape, step)
+        tree = step.tree
+        rows = _rows_of(step)
         logits = step.logits.index_select(0, rows.index)
         self._kept.append(
             _Kept(
-                shape=shape,
+                parents=tree.parents,
+                shape=self._tables.shape(tree.parents, (tuple(vars(each).values()) for each in tree.origins)),
                 rows=rows,
                 cache_length=step.cache_length,
-                tokens=step.tree.tokens.tolist(),
-                draft_logp=step.tree.draft_logp.clone(),
+                tokens=tree.tokens.tolist(),
+                draft_logp=tree.draft_logp.clone(),
                 verdict=step.verdict,
                 emitted=step.emitted,
                 finished=step.finish_reason is not None,
                 ms=step.ms,
                 logits=logits,
-                drafter_rows=step.tree.drafter_rows,
+                drafter_rows=tree.drafter_rows,
                 penalised=self._penalised.of(step, logits, rows.nodes, rows.index),
             )
         )
@@ -163,27 +152,6 @@ class TraceBuilder:
         """The output of the run so far."""
         return self._summary.record()
 
-    def _shape_of(self, step: Step) -> _Shape:
-        """The shape of a step's tree, looked up only where it differs from the one before."""
-        tree, shape = step.tree, self._shape
-        if shape is None or shape.parents != tree.parents or shape.origins != tree.origins:
-            origins = (tuple(vars(origin).values()) for origin in tree.origins)
-            shape = _Shape(tree.parents, tree.origins, self._tables.shape(tree.parents, origins))
-            self._shape = shape
-        return shape
-
-    def _rows_of(self, shape: _Shape, step: Step) -> _Rows:
-        path = step.verdict.path
-        if (found := self._rows.get((shape.number, path[-1]))) is None:
-            nodes = recorded_rows(shape.parents, path)
-            places = {node: place for place, node in enumerate(nodes)}
-            index = torch.tensor(nodes, device=step.logits.device)
-            found = _Rows(nodes, index, [places[parent] for parent in shape.parents[1:]])
-            if len(self._rows) >= MOST_SHAPES:
-                self._rows.clear()
-            self._rows[shape.number, path[-1]] = found
-        return found
-
     @cpu_threads(1)
     def _compute(self) -> None:
         """Make the records of the steps that were kept."""
@@ -210,7 +178,7 @@ class TraceBuilder:
             self._news += records
 
     def _record(self, step: _Kept, numbers: _Numbers) -> Record:
-        shape, verdict, ms = step.shape, step.verdict, step.ms
+        parents, verdict, ms = step.parents, step.verdict, step.ms
         draft_p, p, entropy, after = numbers.take(len(step.tokens), step.rows)
         if verdict.statistics is not None:
             p = [None, *(significant(each, 6) for each in verdict.statistics.p[1:])]
@@ -220,15 +188,15 @@ class TraceBuilder:
             threshold[1:] = [significant(each, 6) for each in verdict.threshold[1:]]
         return {
             "length": step.cache_length,
-            "shape": shape.number,
+            "shape": step.shape,
             "tokens": [self._token(token) for token in step.tokens],
             "draft_p": draft_p,
             "p": p,
-            "entropy": by_parent(shape.parents, entropy),
-            "threshold": by_parent(shape.parents, threshold),
+            "entropy": by_parent(parents, entropy),
+            "threshold": by_parent(parents, threshold),
             "passes": "".join("1" if passes else "0" for passes in verdict.passes),
             "reasons": [
-                self._tables.place("reasons", reason, reason) for reason in _reasons(shape.parents, verdict)
+                self._tables.place("reasons", reason, reason) for reason in _reasons(parents, verdict)
             ],
             "path": verdict.path,
             "emitted": len(step.emitted),
@@ -250,6 +218,13 @@ class TraceBuilder:
         if (place := self._texts.get(token)) is None:
             place = self._texts[token] = self._tables.token(token, self._engine.token_text(token))
         return place
+
+
+def _rows_of(step: Step) -> _Rows:
+    nodes = recorded_rows(step.tree.parents, step.verdict.path)
+    places = {node: place for place, node in enumerate(nodes)}
+    judges = [places[parent] for parent in step.tree.parents[1:]]
+    return _Rows(nodes, torch.tensor(nodes, device=step.logits.device), judges)
 
 
 class _Numbers:

@@ -29,7 +29,6 @@ class StepWindows:
         self._full: list[bytes] = []
         self._open: list[bytes] = []  # each step as JSON
         self._changing = threading.Lock()
-        self._full_bytes = self._open_bytes = 0
 
     def __getstate__(self) -> dict[str, Any]:
         with self._changing:
@@ -47,7 +46,7 @@ class StepWindows:
     def size(self) -> int:
         """Bytes in memory."""
         with self._changing:
-            return self._full_bytes + self._open_bytes
+            return sum(map(len, self._full)) + sum(map(len, self._open))
 
     def add(self, steps: Sequence[Record]) -> None:
         """Append steps."""
@@ -58,11 +57,9 @@ class StepWindows:
             with self._changing:
                 if full:
                     self._full.append(packed)
-                    self._full_bytes += len(packed)
-                    self._open, self._open_bytes = [], 0
+                    self._open = []
                 else:
                     self._open.append(text)
-                    self._open_bytes += len(text)
 
     def window(self, number: int) -> bytes:
         """The steps of one window as a compressed list of JSON. Raises IndexError where there is none."""

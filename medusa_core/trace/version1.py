@@ -11,25 +11,19 @@ from medusa_core.trees.origin import ROOT, Origin
 def upgraded(trace: dict[str, Any]) -> dict[str, Any]:
     """A trace of version 1 as one of version 2. Raises ValueError where needed parts are missing."""
     try:
-        return upgraded_trace(trace)
+        config = dict(trace["config"])
+        method, rule = config.pop("method"), config.pop("acceptance")
+        thresholds = {name: config.pop(name) for name in ("epsilon", "delta")}
+        config["drafter"] = {"name": method, "settings": {}}
+        config["acceptance"] = {"name": rule, "settings": thresholds if rule == "typical" else {}}
+        steps = [
+            {**step, "nodes": [_with_origin(node, method) for node in step["nodes"]]}
+            for step in trace["steps"]
+        ]
     except KeyError as error:
         raise ValueError(f"{error.args[0]} is missing") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise ValueError("config, steps or nodes are not the records they should be") from error
-
-
-def upgraded_trace(trace: dict[str, Any]) -> dict[str, Any]:
-    """A dictionary of version 1 as one of this version; other versions come back as they are."""
-    if trace["schema_version"] != 1:
-        return trace
-    config = dict(trace["config"])
-    method, rule = config.pop("method"), config.pop("acceptance")
-    thresholds = {name: config.pop(name) for name in ("epsilon", "delta")}
-    config["drafter"] = {"name": method, "settings": {}}
-    config["acceptance"] = {"name": rule, "settings": thresholds if rule == "typical" else {}}
-    steps = [
-        {**step, "nodes": [_with_origin(node, method) for node in step["nodes"]]} for step in trace["steps"]
-    ]
     return {**trace, "schema_version": 2, "config": config, "steps": steps}
 
 

@@ -32,6 +32,7 @@ INVENTED = "invented"  # the kind of text whose beginnings the model makes up
 INVENTED_TEMPERATURE = 1.0  # of those beginnings, so that they differ
 PROGRESS = ".progress"  # how many batches are whole
 MOST_SEEDS = 50_000  # prompts of a kind of text held in memory
+_AT_ONCE = 16  # tokens of each row that are written without a pause: about a second on two cores
 _BARE = Example("", (), paired=False, place="")  # nothing to begin with: the model makes it up
 
 
@@ -50,21 +51,19 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
     Raises MedusaError when a file cannot be read.
     """
     if config.prompts:
-        found = [
-            Seeds(_kind(file), list(read_examples(file, answered=False)), 0.0)
-            for file in data_files(Path(config.prompts))
-        ]
-        return [Seeds(seeds.kind, seeds.examples, float(len(seeds.examples))) for seeds in found]
-    if not _has_corpus(config):
+        files = data_files(Path(config.prompts))
+        read = ((file.name.split(".")[0], list(read_examples(file, answered=False))) for file in files)
+        return [Seeds(kind, examples, float(len(examples))) for kind, examples in read]
+    try:
+        sources = load_recipe(Path(config.recipe), Path(config.data_root))
+    except MedusaError:  # on most machines the texts are not there
         return [Seeds(INVENTED, [_BARE], 1.0)]
-    sources = load_recipe(Path(config.recipe), Path(config.data_root))
     return [
         Seeds(source.kind, _some(source.examples(heldout=False)), cast("float", source.weight))
         for source in sources  # a recipe's sources, so that each has a weight
     ]
 
 
-_AT_ONCE = 16  # tokens of each row that are written without a pause: about a second on two cores
 Answers = Generator[int, None, tuple[list[dict], int]]  # the records and their tokens
 
 
@@ -120,7 +119,7 @@ class Writer:
                 own = [record for (its, _), record in zip(chosen, records, strict=True) if its == kind]
                 self._append(kind, index, own)
             self.done = index + 1
-            self._note(self.done)
+            write_record(self._folder / PROGRESS, {"batches": self.done})
             yield tokens
 
     def _answer(self, examples: list[Example], rng: np.random.Generator) -> Answers:
@@ -236,25 +235,9 @@ class Writer:
             raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         return done
 
-    def _note(self, batches: int) -> None:
-        write_record(self._folder / PROGRESS, {"batches": batches})
-
-
-def _kind(file: Path) -> str:
-    return file.name.split(".")[0]
-
 
 def _some(examples: Iterator[Example]) -> list[Example]:
     """The examples, or some thousands of them from all over the text where there are more."""
     kept = list(examples)
     stride = -(-len(kept) // MOST_SEEDS)
     return kept[::stride]
-
-
-def _has_corpus(config: SelfDistillConfig) -> bool:
-    """Whether the recipe's texts are here; on most machines they are not, and that is no error."""
-    try:
-        load_recipe(Path(config.recipe), Path(config.data_root))
-    except MedusaError:
-        return False
-    return True

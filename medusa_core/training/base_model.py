@@ -26,9 +26,9 @@ from medusa_core.model.quantization import bitsandbytes_config
 from medusa_core.training.config import DrafterConfig, Medusa2Config
 
 
-def base_folder(config: DrafterConfig) -> Path:
-    """The folder of the base the settings name; the embedded one when they name none."""
-    return locate_model(config.model) if config.model else embedded_model()
+def base_folder(model: str) -> Path:
+    """The folder of the base by its name, downloaded if need be; the embedded one where there is none."""
+    return locate_model(model) if model else embedded_model()
 
 
 def base_name(config: DrafterConfig) -> str:
@@ -60,7 +60,7 @@ def load_frozen(config: DrafterConfig, device: torch.device) -> PreTrainedModel:
     options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
     if config.base_4bit:
         options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
-    model = load_base(base_folder(config), **options)
+    model = load_base(base_folder(config.model), **options)
     if not config.base_4bit:
         model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     return model.eval().requires_grad_(False)
@@ -85,7 +85,7 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedMod
         )
     whole = not config.lora or not uses_bf16(config, device)
     dtype = torch.float32 if whole else torch.bfloat16
-    model = load_base(base_folder(config), dtype=dtype)
+    model = load_base(base_folder(config.model), dtype=dtype)
     model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     if config.gradient_checkpointing:
         model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})

@@ -21,9 +21,7 @@ import numpy as np
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import open_file, read_text, whole_file
 from medusa_core.training.encoding import Encoder, TokenArrays
-from medusa_core.training.examples import END_OF_TEXT, Example, data_files, read_examples
-
-__all__ = ["END_OF_TEXT", "Source", "Split", "encode_source", "load_recipe", "load_sources"]
+from medusa_core.training.examples import Example, data_files, read_examples
 
 _LAYOUT = 1  # raise when the same text becomes other arrays, so that older caches are not read
 _BATCH_EXAMPLES = 1024

@@ -38,10 +38,6 @@ class TrainingData:
     mixture: PackedMixture
     heldout: dict[str, Batch]
 
-    def batch(self, index: int, rows: int) -> Batch:
-        """Windows number ``index * rows`` onwards; a pure function of the settings and the seed."""
-        return self.mixture.batch(index, rows)
-
 
 def load_data(config: DrafterConfig, tokenizer: PreTrainedTokenizerBase) -> TrainingData:
     """Read, encode and pack the training text; encoded text is kept in the run folder.

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from accelerate import Accelerator
-from transformers import PreTrainedTokenizerBase
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_folder, load_tokenizer, uses_bf16
@@ -51,24 +49,40 @@ class DrafterRun:
     """A run that trains a drafter: its processes, its text and how it computes, before the base is read."""
 
     def __init__(self, config: DrafterConfig) -> None:
-        """Raises MedusaError for settings or data that cannot be used."""
+        """Reads or caches the text. Raises MedusaError for settings or data that cannot be used."""
         self.config = config
         self.accelerator = make_accelerator(config)
         self.device = self.accelerator.device
-        self.batches = Batches(config, load_tokenizer(base_folder(config)), self.accelerator)
+        parts = config.accumulate * self.accelerator.num_processes
+        self._rows, rest = divmod(config.batch_tokens, config.sequence_length * parts)
+        if rest or not self._rows:
+            raise MedusaError(
+                f"a batch of {config.batch_tokens} tokens is no multiple of {parts} passes over windows of "
+                f"{config.sequence_length}: set --batch-tokens to a multiple of "
+                f"{config.sequence_length * parts}"
+            )
+        # One process writes the cache of encoded text, the others read it.
+        with self.accelerator.main_process_first():
+            self.data = load_data(config, load_tokenizer(base_folder(config.model)))
+
+    def batch(self, step: int, number: int) -> Batch:
+        """This process's windows of forward pass ``number`` of a step; all together are the step's batch."""
+        rank, processes = self.accelerator.process_index, self.accelerator.num_processes
+        index = (step * self.config.accumulate + number) * processes + rank
+        return to_device(self.data.mixture.batch(index, self._rows), self.device)
 
     def train(self, recipe: Recipe, end: End) -> Generator[Progress, None, None]:
         """Take the steps of a recipe; the last record's ``folder`` holds what it learned."""
-        config, device, batches = self.config, self.device, self.batches
+        config, device = self.config, self.device
         bf16 = uses_bf16(config, device)
 
         def losses_of(step: int, number: int) -> Losses:
-            batch = batches.of(step, number)
+            batch = self.batch(step, number)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 return recipe.losses(run.forward, batch, step)
 
         def evaluate() -> Metrics:
-            return heldout_scores(recipe.score, batches.heldout, device, bf16=bf16)
+            return heldout_scores(recipe.score, self.data.heldout, device, bf16=bf16)
 
         optimizers = make_optimizers(config, *recipe.weights)
         schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
@@ -83,38 +97,6 @@ class DrafterRun:
         self.accelerator.wait_for_everyone()
         tokens = run.step * config.batch_tokens
         yield Progress(recipe.stage, run.step, config.steps, tokens, 0.0, folder=folder)
-
-
-class Batches:
-    """The windows each process trains on, pass by pass; together they are the step's whole batch."""
-
-    def __init__(
-        self,
-        config: DrafterConfig,
-        tokenizer: PreTrainedTokenizerBase,
-        accelerator: Accelerator,
-    ) -> None:
-        """Reads or caches the text. Raises MedusaError for a batch that cannot be shared out."""
-        self._accelerator = accelerator
-        self._parts = config.accumulate * accelerator.num_processes
-        self._rows, rest = divmod(config.batch_tokens, config.sequence_length * self._parts)
-        if rest or not self._rows:
-            raise MedusaError(
-                f"a batch of {config.batch_tokens} tokens is no multiple of {self._parts} passes over "
-                f"windows of {config.sequence_length}: set --batch-tokens to a multiple of "
-                f"{config.sequence_length * self._parts}"
-            )
-        self._accumulate = config.accumulate
-        # One process writes the cache of encoded text, the others read it.
-        with accelerator.main_process_first():
-            self.data = load_data(config, tokenizer)
-        self.heldout = self.data.heldout
-
-    def of(self, step: int, number: int) -> Batch:
-        """This process's windows of forward pass ``number`` of a step."""
-        rank = self._accelerator.process_index
-        index = (step * self._accumulate + number) * self._accelerator.num_processes + rank
-        return to_device(self.data.batch(index, self._rows), self._accelerator.device)
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

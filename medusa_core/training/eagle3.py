@@ -27,9 +27,9 @@ from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import DraftLayerConfig, Eagle3Config
-from medusa_core.training.data import Batch
+from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.drafter_run import Batches, DrafterRun, Recipe, each_loss
+from medusa_core.training.drafter_run import DrafterRun, Recipe, each_loss
 from medusa_core.training.loop import End, Losses, Progress, never
 from medusa_core.training.losses import HeadScores
 from medusa_core.training.unrolled_losses import Drafted, Reading, UnrolledLosses
@@ -57,7 +57,7 @@ def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, 
 
     run = DrafterRun(config)
     base = load_frozen(config, run.device)
-    model = start_draft(config, base, run.batches)
+    model = start_draft(config, base, run.data.mixture)
     layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
     recipe = LayerRecipe("EAGLE-3", model, layers, partial(save, model, base=base_name(config)))
     yield from train_layer(config, run, base, recipe, end)
@@ -100,7 +100,7 @@ def train_layer(
     yield from run.train(recipe, end)
 
 
-def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -> DraftModel:
+def start_draft(config: Eagle3Config, base: PreTrainedModel, text: PackedMixture) -> DraftModel:
     """A fresh draft model shaped like a layer of the base, or the one the settings go on from; in float32.
 
     Raises MedusaError when that does not fit the base, or for more draft tokens than the base has.
@@ -138,7 +138,7 @@ def start_draft(config: Eagle3Config, base: PreTrainedModel, batches: Batches) -
             f"draft_vocab is {config.draft_vocab}, the base has {shape.vocabulary} tokens: lower it"
         )
     model = DraftModel(shape)
-    known = _most_frequent(batches, config.steps, shape)
+    known = _most_frequent(text, config.steps, shape)
     model.t2d[:] = False
     model.t2d[known] = True
     model.d2t[:] = known - torch.arange(len(known))
@@ -162,7 +162,7 @@ def _layers_asked(config: Eagle3Config, base: PreTrainedModel) -> tuple[int, ...
     return layers
 
 
-def _most_frequent(batches: Batches, steps: int, shape: DraftShape) -> torch.Tensor:
+def _most_frequent(text: PackedMixture, steps: int, shape: DraftShape) -> torch.Tensor:
     """The draft vocabulary, in rising order: the tokens that count most often in the training text.
 
     Where the text has fewer distinct tokens, those with the smallest numbers fill it up.
@@ -171,7 +171,7 @@ def _most_frequent(batches: Batches, steps: int, shape: DraftShape) -> torch.Ten
         return torch.arange(shape.vocabulary)
     counts = torch.zeros(shape.vocabulary, dtype=torch.long)
     for number in range(min(steps, _COUNTED)):
-        batch = batches.data.batch(number, 1)
+        batch = text.batch(number, 1)
         counts += torch.bincount(batch.tokens[batch.trained], minlength=shape.vocabulary)
     return counts.argsort(descending=True, stable=True)[: shape.draft_vocabulary].sort().values
 

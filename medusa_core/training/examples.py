@@ -238,8 +238,8 @@ def _messages(value: Any, place: str, answered: bool) -> tuple[Message, ...]:
 def _turns(value: Any, place: str) -> tuple[Message, ...]:
     if not isinstance(value, list) or not value:
         raise MedusaError(f'{place}: "turns" is {_fault(value)}: write a list of strings')
-    entries = ({f"turn {number}": turn} for number, turn in enumerate(value, start=1))
-    return tuple(Message("user", _string(entry, next(iter(entry)), place)) for entry in entries)
+    named = {f"turn {number}": turn for number, turn in enumerate(value, start=1)}
+    return tuple(Message("user", _string(named, name, place)) for name in named)
 
 
 def _string(entry: dict[str, Any], name: str, place: str) -> str:

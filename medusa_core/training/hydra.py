@@ -27,12 +27,7 @@ from medusa_core.training.config import HydraConfig
 from medusa_core.training.data import Batch
 from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.loop import End, Progress, never
-from medusa_core.training.losses import (
-    HeadScores,
-    mean_cross_entropy,
-    mean_divergence,
-    scores_of,
-)
+from medusa_core.training.losses import HeadScores, mean_divergence, mean_losses, scores_of
 from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
 
 
@@ -45,14 +40,15 @@ def head_losses(
     teacher: torch.Tensor | None,
 ) -> torch.Tensor:
     """Mean loss of every head [K]: from the teacher's logits [B, T, V], or from the text without them."""
-    losses = []
-    for head, (logits, targets) in enumerate(predictions(heads, hidden, embedded, tokens, trained)):
-        if teacher is None:
-            losses.append(mean_cross_entropy(logits, targets))
-            continue
-        counted = trained[:, head + 2 :]
-        losses.append(mean_divergence(logits, teacher[:, head + 1 : -1][counted]))
-    return torch.stack(losses)
+    predicted = predictions(heads, hidden, embedded, tokens, trained)
+    if teacher is None:
+        return mean_losses(predicted)
+    return torch.stack(
+        [
+            mean_divergence(logits, teacher[:, head + 1 : -1][trained[:, head + 2 :]])
+            for head, (logits, _) in enumerate(predicted)
+        ]
+    )
 
 
 def predictions(

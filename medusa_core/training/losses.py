@@ -33,22 +33,18 @@ def head_losses(
     Each head is averaged over the positions it really has, so deep heads are not under-counted; a head
     without any has loss 0.
     """
-    pairs = _predictions(heads, hidden, tokens, trained)
-    return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+    return mean_losses(predictions(heads, hidden, tokens, trained))
 
 
-@torch.no_grad()
-def head_scores(
-    heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
-) -> HeadScores:
-    """Losses and hit rates of every head, for evaluation; shapes as in ``head_losses``."""
-    return scores_of(_predictions(heads, hidden, tokens, trained))
+def mean_losses(predicted: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Mean cross-entropy [K] by the logits [n, V] and targets [n] of one head after the other."""
+    return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in predicted])
 
 
-def scores_of(predictions: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> HeadScores:
+def scores_of(predicted: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> HeadScores:
     """Losses and hit rates by the logits [n, V] and targets [n] of one head after the other."""
     loss, top1, top5 = [], [], []
-    for logits, targets in predictions:
+    for logits, targets in predicted:
         loss.append(mean_cross_entropy(logits, targets))
         # A guess is a top-n hit when fewer than n tokens score higher; cheaper than sorting V.
         higher = (logits > logits.gather(1, targets[:, None])).sum(dim=1)
@@ -87,7 +83,7 @@ def sine_weight(peak: float, step: int, steps: int) -> float:
     return peak * math.sin(math.pi / 2 * (step + 1) / steps)
 
 
-def _predictions(
+def predictions(
     heads: MedusaHeads, hidden: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Logits [n, V] and targets [n] of one head after the other, over the positions that count for it.

@@ -29,7 +29,7 @@ from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.drafter_run import DrafterRun, Recipe, Scoring, each_loss
 from medusa_core.training.loop import End, Losses, Progress, never
-from medusa_core.training.losses import HeadScores, head_losses, head_scores, weighted_sum
+from medusa_core.training.losses import HeadScores, head_losses, predictions, scores_of, weighted_sum
 
 
 class HeadLosses(torch.nn.Module):
@@ -81,7 +81,7 @@ def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         hidden, logits = read_base(model, batch.tokens)
-        return head_scores(heads, hidden, batch.tokens, batch.trained), logits
+        return scores_of(predictions(heads, hidden, batch.tokens, batch.trained)), logits
 
     return score
 

@@ -158,5 +158,5 @@ def _save(
     merged = model.merge_and_unload(safe_merge=True) if isinstance(model, PeftModel) else model
     merged.to(torch.bfloat16)  # type: ignore[arg-type]  # transformers wraps `to` without its self
     merged.save_pretrained(folder, max_shard_size="9MB")
-    load_tokenizer(base_folder(config)).save_pretrained(folder)
+    load_tokenizer(base_folder(config.model)).save_pretrained(folder)
     save_heads(heads, folder / HEADS_FOLDER, base=base_name(config))

@@ -30,26 +30,17 @@ from medusa_core.training.folder_lock import locked_folder
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
-RECIPES: dict[str, type[RunConfig]] = {
-    "medusa1": Medusa1Config,
-    "medusa2": Medusa2Config,
-    "direct": DirectConfig,
-    "self-distill": SelfDistillConfig,
-    "hydra": HydraConfig,
-    "eagle3": Eagle3Config,
-    "mtp": MtpConfig,
-    "block": BlockConfig,
-    "tokenswift": TokenSwiftConfig,
-}
-_RUNS: dict[type[RunConfig], str] = {
-    Medusa1Config: "medusa1:medusa1",
-    Medusa2Config: "medusa2:medusa2",  # direct too
-    SelfDistillConfig: "self_distill:self_distill",
-    HydraConfig: "hydra:hydra",
-    Eagle3Config: "eagle3:eagle3",
-    MtpConfig: "mtp:mtp",
-    BlockConfig: "block:block",
-    TokenSwiftConfig: "tokenswift:tokenswift",
+# By name: the settings, and the function below this package that runs them.
+RECIPES: dict[str, tuple[type[RunConfig], str]] = {
+    "medusa1": (Medusa1Config, "medusa1:medusa1"),
+    "medusa2": (Medusa2Config, "medusa2:medusa2"),
+    "direct": (DirectConfig, "medusa2:medusa2"),
+    "self-distill": (SelfDistillConfig, "self_distill:self_distill"),
+    "hydra": (HydraConfig, "hydra:hydra"),
+    "eagle3": (Eagle3Config, "eagle3:eagle3"),
+    "mtp": (MtpConfig, "mtp:mtp"),
+    "block": (BlockConfig, "block:block"),
+    "tokenswift": (TokenSwiftConfig, "tokenswift:tokenswift"),
 }
 
 
@@ -68,7 +59,7 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator
 
 def _recipe(config: RunConfig, end: Callable[[], bool]) -> Generator[Progress, None, None]:
     """Run the recipe, which is imported here, since peft and the data pipeline take seconds."""
-    name = next(_RUNS[kind] for kind in type(config).__mro__ if kind in _RUNS)
+    name = next(name for kind, name in RECIPES.values() if kind is type(config))
     run = pkgutil.resolve_name(f"medusa_core.training.{name}")
     return cast("Generator[Progress, None, None]", run(config, end=end))
 

@@ -47,9 +47,8 @@ def _write_answers(config: SelfDistillConfig, folder: Path, end: End) -> Generat
     """Write the answers that are missing; the last record's ``folder`` is theirs."""
     accelerator = make_accelerator(replace(config, track="none"))
     if accelerator.is_main_process:
-        base = base_folder(config)
         model = load_frozen(config, accelerator.device)
-        writer = Writer(config, model, load_tokenizer(base), folder)
+        writer = Writer(config, model, load_tokenizer(base_folder(config.model)), folder)
         started, tokens, step = time.perf_counter(), 0, writer.done
         for new in writer.write():
             tokens += new

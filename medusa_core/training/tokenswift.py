@@ -27,7 +27,7 @@ from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch
 from medusa_core.training.drafter_run import DrafterRun
 from medusa_core.training.loop import End, Progress, never
-from medusa_core.training.losses import HeadScores, mean_cross_entropy, scores_of
+from medusa_core.training.losses import HeadScores, mean_losses, scores_of
 from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
 
 
@@ -56,8 +56,7 @@ def tokenswift(config: TokenSwiftConfig, end: End = never) -> Generator[Progress
     heads = start_heads(config, model).to(run.device)
 
     def losses(own: TokenSwiftHeads, *given: torch.Tensor) -> torch.Tensor:
-        pairs = predictions(own, *given)
-        return torch.stack([mean_cross_entropy(logits, targets) for logits, targets in pairs])
+        return mean_losses(predictions(own, *given))
 
     def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
         with states_before_norm(model) as states:

@@ -155,7 +155,7 @@ def test_whole_numbers_and_halves_are_shares():
 # --- Numbers that no training can have, in the flags of ``train`` and ``fit``: one line, nothing is begun.
 
 
-CONFIGS = [*RECIPES.values(), FitConfig]
+CONFIGS = [*(config for config, _ in RECIPES.values()), FitConfig]
 HUGE = [1e308, float("inf"), float("nan"), -1e308]
 WHOLE = [10**400, -(10**400)]
 

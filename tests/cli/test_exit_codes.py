@@ -46,13 +46,14 @@ def test_chat_that_reads_a_pipe(command, engine_folder, monkeypatch, number, exi
     assert err.count("broken off") == 1
 
 
-def test_train(command, shop, monkeypatch):
+@BOTH
+def test_train(command, shop, monkeypatch, number, exit_code):
     recipe = train.train
-    monkeypatch.setattr(train, "train", lambda config: signalled(recipe(config), signal.SIGTERM))
+    monkeypatch.setattr(train, "train", lambda config: signalled(recipe(config), number))
     files = ["--out", shop.out / "run", "--model", shop.engine, "--data", shop.engine / "text.jsonl"]
     sizes = "--tokens 5120 --batch-tokens 256 --sequence-length 32 --heads 1"
     code, _, err = command(["train", "medusa1", *files, *sizes.split()])
-    assert code == 143, err
+    assert code == exit_code, err
     assert "the same command goes on from there" in err
     assert (shop.out / "run" / "checkpoint.pt").is_file()
 

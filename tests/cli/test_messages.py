@@ -10,9 +10,8 @@ from bad_answers import CPU, training
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.cli.commands.fit import Bars
-from medusa_core.cli.commands.train import show_progress
 from medusa_core.cli.main import main
+from medusa_core.cli.progress import show_progress
 from medusa_core.engine import Engine
 from medusa_core.errors import LONGEST_LINE, MedusaError, one_line, reason_of, short_line
 from medusa_core.training.loop import Progress
@@ -133,17 +132,6 @@ def failing():
 def test_the_bar_is_ended_before_the_error_leaves(capsys):
     with pytest.raises(MedusaError):
         show_progress(failing())
-    assert capsys.readouterr().err.endswith("\n")
-
-
-def test_the_bars_of_a_fit_are_too(capsys):
-    def fit():
-        with Bars() as bars:
-            for record in failing():
-                bars.update(record)
-
-    with pytest.raises(MedusaError):
-        fit()
     assert capsys.readouterr().err.endswith("\n")
 
 

@@ -28,7 +28,7 @@ def llama_libraries(tmp_path_factory):
     @functools.cache
     def compiled(isa):
         with pytest.MonkeyPatch.context() as patch, FileLock(locks / f"llama-{isa}.lock"):
-            patch.setenv(llama.ISA, isa)
+            patch.setenv(llama.ISA_VARIABLE, isa)
             try:
                 return llama.library_for_this_machine(folder)
             except llama.CompilerError:

@@ -102,7 +102,7 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
         context.setattr(native.platform, "machine", lambda: "riscv64")
         assert reason() == "it does not know riscv64 processors"
     with monkeypatch.context() as context:
-        context.setenv(native.ISA, "mmx")
+        context.setenv(native.ISA_VARIABLE, "mmx")
         with pytest.raises(MedusaError, match=r"MEDUSA_ISA is 'mmx': use one of .*avx2"):
             reason()
     with monkeypatch.context() as context:
@@ -152,7 +152,7 @@ def test_a_process_asks_a_failing_compiler_once(library, tmp_path, monkeypatch, 
 )
 def test_the_largest_usable_instruction_set_is_taken(monkeypatch, features, largest, found):
     monkeypatch.setattr(native, "machine", lambda: "x86_64")
-    monkeypatch.setattr(native, "_processor_features", lambda: features)
-    monkeypatch.setenv(native.ISA, largest)
+    monkeypatch.setattr(native, "processor_flags", lambda: " ".join(features))
+    monkeypatch.setenv(native.ISA_VARIABLE, largest)
     assert native.instruction_sets()[0].name == found
     assert native.instruction_sets()[-1].name == "sse2"

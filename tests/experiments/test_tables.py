@@ -303,6 +303,20 @@ def test_a_damaged_or_missing_file_of_the_store_is_named(name, read, tmp_path, m
         read(tmp_path)
 
 
+@pytest.mark.parametrize("content", ["[]", '"text"', "7", '{"embedded": []}', '{"record": []}', "{}"])
+def test_a_file_of_another_kind_is_named(content, tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "MEASURED", tmp_path)
+    monkeypatch.setattr(remarks, "MEASURED", tmp_path)
+    (tmp_path / "kind").mkdir()
+    (tmp_path / "kind" / "bench.jsonl").write_text(content, encoding="utf-8")
+    with pytest.raises(MedusaError, match=r"cannot read .*bench.jsonl .*: restore it with git checkout"):
+        tables.table("gpu", tmp_path)
+    (tmp_path / "remarks.json").write_text(content, encoding="utf-8")
+    if content not in ('{"record": []}', "{}"):
+        with pytest.raises(MedusaError, match=r"cannot read .*remarks.json .*: restore it with git checkout"):
+            shipped_weights("embedded")
+
+
 def test_the_command_compares_and_writes(tmp_path, capsys):
     readme = tmp_path / "README.md"
     readme.write_text("<!-- measured: kinds-of-text -->\n<!-- /measured -->\n", encoding="utf-8")

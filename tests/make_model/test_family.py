@@ -19,7 +19,7 @@ def test_every_stage_is_a_command_whose_settings_are_accepted(tmp_path, sizes):
     for stage in stages_of(tmp_path / "out", tmp_path / "data", 1.0, sizes):
         if stage.module == "medusa_core":
             args = build_parser().parse_args(stage.arguments)
-            config = read_settings(RECIPES[args.recipe_name], args)
+            config = read_settings(RECIPES[args.recipe_name][0], args)
         elif stage.module == "tools.make_model":
             parser = OneLineParser()
             add_settings(parser, PretrainConfig)

@@ -15,13 +15,13 @@ from tiny import build_model, tiny_config
 from training_corpus import losses_of
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from medusa_core.cli.commands.train import ended_by_signal, show_progress
+from medusa_core.cli.progress import show_progress
+from medusa_core.cli.signals import Terminated
 from medusa_core.errors import MedusaError
 from medusa_core.training import loop
 from medusa_core.training.folder_lock import locked_folder
 from tools.make_model.__main__ import main
-from tools.make_model.dropout import Dropout
-from tools.make_model.pretrain import pretrain
+from tools.make_model.pretrain import Dropout, pretrain
 from tools.make_model.settings import PretrainConfig
 
 
@@ -123,7 +123,11 @@ def test_the_clock_asks_for_checkpoints_on_a_slow_machine(corpus, monkeypatch):
     assert max(gaps) <= 10
 
 
-def test_sigterm_ends_a_run_after_its_step_with_a_checkpoint(corpus):
+@pytest.mark.usefixtures("heard_interrupts")
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(corpus, number, error):
     config = settings(corpus)
 
     def records():
@@ -131,14 +135,13 @@ def test_sigterm_ends_a_run_after_its_step_with_a_checkpoint(corpus):
         try:
             for record in inner:
                 if record.step == 7:
-                    os.kill(os.getpid(), signal.SIGTERM)
+                    os.kill(os.getpid(), number)
                 yield record
         finally:
             inner.close()
 
-    with ended_by_signal() as asked:
-        last = show_progress(records(), asked)
-    assert (last.step, last.folder) == (7, None)
+    with pytest.raises(error):
+        show_progress(records())
     assert next(pretrain(config)).step == 8
     *_, done = pretrain(config)
     assert done.folder is not None

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from medusa_core.trace.version1 import upgraded_trace
+from medusa_core.trace.version1 import upgraded
 
 WORDS = (
     "Once upon a time there was a little fox who lived near the river . Every morning she ran to the old "
@@ -80,7 +80,7 @@ def make_trace(
         },
     }
     # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
-    return upgraded_trace(trace)
+    return upgraded(trace)
 
 
 def _step(tokens: list[str], done: int, kept: int, shape: Shape) -> dict[str, Any]:

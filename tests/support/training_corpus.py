@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from medusa_core.training.corpus import END_OF_TEXT
+from medusa_core.training.examples import END_OF_TEXT
 
 SENTENCES = [
     f"The {animal} saw a {thing} and said hello to it."

@@ -9,8 +9,7 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.locate import embedded_model
-from medusa_core.training.corpus import END_OF_TEXT
-from medusa_core.training.examples import Example, Message
+from medusa_core.training.examples import END_OF_TEXT, Example, Message
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

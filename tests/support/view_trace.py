@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from medusa_core.trace.version1 import upgraded_trace
+from medusa_core.trace.version1 import upgraded
 
 IMAGE = "<img src=x onerror=alert(2)>"
 HOSTILE = ["<script>alert(1)</script>", "${1+1}", "{{value}}", IMAGE, "`", "\\", "�", ""]
@@ -78,4 +78,4 @@ def make_trace(steps: int = 8, acceptance: str = "typical") -> dict:
                    "seconds": 1},
     }  # fmt: skip
     # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
-    return upgraded_trace(trace)
+    return upgraded(trace)

@@ -11,9 +11,8 @@ from training_text import CHATML, chat, embedded_tokenizer, plain, templated, wr
 from transformers import PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from medusa_core.errors import MedusaError
-from medusa_core.training.corpus import END_OF_TEXT
 from medusa_core.training.encoding import Encoder, _pieces
-from medusa_core.training.examples import read_examples
+from medusa_core.training.examples import END_OF_TEXT, read_examples
 from tools.make_model.tokenizer import build_tokenizer
 
 # Trims, has no generation prompt of its own, closes turns with end-of-text and begins with its own token.

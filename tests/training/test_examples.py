@@ -15,9 +15,8 @@ from training_text import embedded_tokenizer, write_lines
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import SelfDistillConfig
-from medusa_core.training.corpus import END_OF_TEXT
 from medusa_core.training.encoding import Encoder
-from medusa_core.training.examples import read_examples
+from medusa_core.training.examples import END_OF_TEXT, read_examples
 from medusa_core.training.recipes import train
 from ui.tabs.train.plan import PASTE, Plan, save_text
 

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 from medusa_core.training.losses import (
     distillation_loss,
     head_losses,
-    head_scores,
     next_token_loss,
+    predictions,
+    scores_of,
     sine_weight,
     weighted_sum,
 )
@@ -34,7 +35,7 @@ def test_head_losses_equal_the_position_by_position_version(model, shared, train
     if shared:
         heads = type(heads)(heads.block_weight.data, heads.block_bias.data, heads.lm_weight.data[0])
     tokens, hidden = random_text(), torch.randn(2, 12, 32)
-    scores = head_scores(heads, hidden, tokens, trained)
+    scores = scores_of(predictions(heads, hidden, tokens, trained))
     torch.testing.assert_close(head_losses(heads, hidden, tokens, trained), scores.loss)
     for k in range(heads.count):
         losses, first, fifth = [], [], []

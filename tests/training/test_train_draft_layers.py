@@ -20,7 +20,7 @@ NAMES = ("mtp", "block")
 
 def config_for(name, base, out, **changes):
     settings = {k: v for k, v in settings_for(base, out).items() if k != "heads"}
-    return RECIPES[name](**settings | {"unrolled_steps": 3} | changes)
+    return RECIPES[name][0](**settings | {"unrolled_steps": 3} | changes)
 
 
 def tokens_per_step(name, config, folder):

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import DrafterConfig
-from medusa_core.training.corpus import END_OF_TEXT, encode_source, load_recipe, load_sources
+from medusa_core.training.corpus import encode_source, load_recipe, load_sources
 from medusa_core.training.data import (
     HELDOUT_WINDOWS,
     PackedMixture,
@@ -23,6 +23,7 @@ from medusa_core.training.data import (
     load_data,
 )
 from medusa_core.training.encoding import Encoder, TokenArrays
+from medusa_core.training.examples import END_OF_TEXT
 from tools.make_model.tokenizer import build_tokenizer
 
 
@@ -89,7 +90,7 @@ def test_documents_are_held_out_or_trained_on_never_both(recipe):
 
 def test_a_recipe_shares_out_its_kinds_by_weight(recipe, tmp_path, embedded):
     loaded = load(tmp_path, recipe=str(recipe), data_root=str(recipe.parent), windows=400)
-    chats = sum("User:" in embedded.decode(row) for row in loaded.batch(0, 400).tokens)
+    chats = sum("User:" in embedded.decode(row) for row in loaded.mixture.batch(0, 400).tokens)
     assert chats == pytest.approx(100, abs=2)
     assert set(loaded.heldout) == {"story", "chat"}
     assert "Is 500 odd?" in embedded.decode(loaded.heldout["chat"].tokens[0])
@@ -230,7 +231,7 @@ def test_a_pasted_paragraph_trains(tmp_path, embedded, length):
     )
     (tmp_path / "a.txt").write_text(text, encoding="utf-8")
     loaded = load(tmp_path, tmp_path / "a.txt", sequence_length=length)
-    batch = loaded.batch(7, 4)
+    batch = loaded.mixture.batch(7, 4)
     assert batch.tokens.shape == (4, length)
     assert bool(batch.trained[:, 1:].any(dim=1).all())
     assert embedded.decode(batch.tokens[0][batch.trained[0]]).strip() in text
@@ -243,7 +244,7 @@ def test_a_pasted_paragraph_trains(tmp_path, embedded, length):
 )
 def test_one_line_trains(tmp_path, line):
     loaded = load(tmp_path, write_lines(tmp_path / "a.jsonl", line))
-    assert bool(loaded.batch(0, 2).trained[:, 1:].any())
+    assert bool(loaded.mixture.batch(0, 2).trained[:, 1:].any())
     assert bool(loaded.heldout["a"].trained[:, 1:].any())
 
 
@@ -257,7 +258,7 @@ def test_windows_without_an_answer_are_left_out(tmp_path):
     long = "Tell me about the sea and the sky and the hills. " * 12
     lines = [{"prompt": f"{n}. {long}", "response": "No."} for n in range(40)]
     loaded = load(tmp_path, write_lines(tmp_path / "a.jsonl", *lines), windows=300)
-    batches = [loaded.batch(i, 10) for i in range(30)]
+    batches = [loaded.mixture.batch(i, 10) for i in range(30)]
     assert all(bool(batch.trained[:, 1:].any(dim=1).all()) for batch in batches)
     assert bool(loaded.heldout["a"].trained[:, 1:].any(dim=1).all())
     starts = [tuple(row) for row in loaded.mixture._order[: 40 // 2].tolist()]
@@ -267,10 +268,10 @@ def test_windows_without_an_answer_are_left_out(tmp_path):
 def test_the_same_settings_give_the_same_batches_from_any_step(tmp_path):
     file = write_lines(tmp_path / "a.jsonl", *({"text": text} for text in stories(50)))
     first, second = load(tmp_path, file), load(tmp_path, file, out=str(tmp_path / "other"))
-    whole = [first.batch(i, 8) for i in range(10)]
-    assert all(same(whole[i], second.batch(i, 8)) for i in (9, 3, 0, 7))
+    whole = [first.mixture.batch(i, 8) for i in range(10)]
+    assert all(same(whole[i], second.mixture.batch(i, 8)) for i in (9, 3, 0, 7))
     assert same(first.heldout["a"], second.heldout["a"])
-    assert not same(whole[0], load(tmp_path, file, seed=1).batch(0, 8))
+    assert not same(whole[0], load(tmp_path, file, seed=1).mixture.batch(0, 8))
 
 
 def test_the_share_must_leave_text_on_both_sides(tmp_path):
@@ -294,7 +295,7 @@ def test_encoded_text_is_kept_until_something_changes(tmp_path):
     first = load(tmp_path, file)
     before = caches(tmp_path)
     assert len(before) == 4
-    assert same(load(tmp_path, file).batch(0, 5), first.batch(0, 5))
+    assert same(load(tmp_path, file).mixture.batch(0, 5), first.mixture.batch(0, 5))
     assert caches(tmp_path) == before
     assert isinstance(first.mixture._arrays[0].tokens, np.memmap)
 

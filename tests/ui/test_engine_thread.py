@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -25,15 +24,9 @@ def thread_names(closed):
         closed.append(threading.current_thread().name)
 
 
-def fed(engine, items):
-    stream = UpdateStream()
-    engine.feed(items, stream)
-    return stream
-
-
 def test_items_come_from_one_thread_whoever_pulls_them():
     engine, closed = EngineThread(), []
-    names = fed(engine, thread_names(closed))
+    names = engine.pulled(thread_names(closed))
     with ThreadPoolExecutor(max_workers=3) as pullers:
         found = {pullers.submit(next, names).result() for _ in range(6)}
     names.close()
@@ -49,11 +42,11 @@ def test_the_end_and_errors_are_passed_on():
         yield 1
         raise ValueError("broken")
 
-    pulled = fed(engine, items())
+    pulled = engine.pulled(items())
     assert next(pulled) == 1
     with pytest.raises(ValueError, match="broken"):
         next(pulled)
-    assert list(fed(engine, (x for x in (1, 2)))) == [1, 2]
+    assert list(engine.pulled(x for x in (1, 2))) == [1, 2]
 
 
 def test_an_item_is_computed_when_it_is_asked_for_and_calls_run_between():
@@ -64,7 +57,7 @@ def test_an_item_is_computed_when_it_is_asked_for_and_calls_run_between():
             computed.append(number)
             yield number
 
-    stream = fed(engine, items())
+    stream = engine.pulled(items())
     assert next(stream) == 0
     assert engine.call(lambda: list(computed)) == [0]
     assert next(stream) == 1
@@ -73,22 +66,9 @@ def test_an_item_is_computed_when_it_is_asked_for_and_calls_run_between():
     assert computed == [0, 1]
 
 
-def test_an_item_that_is_asked_for_before_the_last_one_is_done_with_comes_as_well(monkeypatch):
-    real = UpdateStream.put
-
-    def put(stream, update):
-        real(stream, update)
-        time.sleep(0.01)  # the reader asks for the next item meanwhile
-
-    monkeypatch.setattr(UpdateStream, "put", put)
-    with ThreadPoolExecutor(max_workers=1) as reader:
-        items = reader.submit(list, fed(EngineThread(), (number for number in range(5))))
-        assert items.result(timeout=20) == [0, 1, 2, 3, 4]
-
-
 def test_a_stream_that_is_dropped_on_the_engines_thread_ends_there_without_waiting():
     engine, closed = EngineThread(), []
-    stream = fed(engine, thread_names(closed))
+    stream = engine.pulled(thread_names(closed))
     next(stream)
     with ThreadPoolExecutor(max_workers=1) as outside:
         outside.submit(engine.call, stream.close).result(timeout=20)  # as the collector may call it there

@@ -9,6 +9,7 @@ import pytest
 from near_ties import TIE, beside_the_choice
 
 from medusa_core.api import load
+from medusa_core.errors import MedusaError
 from tools import record_runs
 from ui.records.examples import ASSETS
 
@@ -53,15 +54,13 @@ def test_some_are_left_as_they_are_and_another_seed_makes_another_run(tmp_path):
     assert {trace["config"]["seed"] for name, trace in after.items() if name.startswith("4")} == {12}
 
 
-def test_a_name_that_no_recording_has_is_an_error(tmp_path, capsys):
+def test_a_name_that_no_recording_has_is_an_error(tmp_path):
     copied(tmp_path)
-    with pytest.raises(SystemExit):
+    with pytest.raises(MedusaError, match="no such recording"):
         record_runs.main(["--folder", str(tmp_path), "nothing"])
-    assert "no such recording" in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_trace_is_named(tmp_path, capsys):
+def test_a_file_that_is_no_trace_is_named(tmp_path):
     (tmp_path / "broken.json").write_text("[1]", encoding="utf-8")
-    with pytest.raises(SystemExit):
+    with pytest.raises(MedusaError, match=r"broken\.json"):
         record_runs.main(["--folder", str(tmp_path)])
-    assert "broken.json" in capsys.readouterr().err

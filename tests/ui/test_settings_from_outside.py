@@ -48,11 +48,9 @@ WRONG = [
 
 def test_what_the_controls_would_not_let_pass_is_refused(subtests):
     for values, words in WRONG:
-        with subtests.test(values=values, words=words):
-            with pytest.raises(MedusaError, match=words.replace("'", ".")):
-                settings_from_outside(values)
-            with pytest.raises(MedusaError):
-                read_link(json.dumps(values), ())
+        refused = pytest.raises(MedusaError, match=words.replace("'", "."))
+        with subtests.test(values=values, words=words), refused:
+            settings_from_outside(values)
 
 
 def test_what_is_not_given_has_the_engines_default():
@@ -82,12 +80,17 @@ def test_a_link_carries_what_the_controls_held(recording):
     held = {name: value for name, value in recording.settings.items() if name != "heads"}
     link = {name: value for name, value in held.items() if name != "copies"}
     link["method"] = recording.trace["config"]["drafter"]["name"]
-    carried = urllib.parse.unquote(urllib.parse.quote(json.dumps(link)))
-    assert read_link(carried, ()).settings == held
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in link.items()
+        if value is not None
+    }
+    carried = dict(urllib.parse.parse_qsl(urllib.parse.urlencode(texts)))
+    assert held.items() <= read(carried).settings.items()
 
 
 def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():
-    held = read_link('{"method": "medusa+lookup"}', ()).settings
+    held = read({"method": "medusa+lookup"}).settings
     assert (held["method"], held["copies"]) == ("medusa", True)
 
 
@@ -109,7 +112,7 @@ FORGED_LINKS = [
 
 
 def read(parts: dict, recorded=("a",)) -> Link:
-    return read_link(json.dumps({"link": parts}), recorded)
+    return read_link(json.dumps(parts), recorded)
 
 
 @pytest.mark.parametrize(("parts", "words"), FORGED_LINKS)
@@ -135,10 +138,6 @@ def test_what_a_link_leaves_out_has_the_default_of_its_method():
     assert link.settings["epsilon"] == outside_defaults()["epsilon"]
 
 
-def test_a_link_of_an_earlier_page_is_read_too():
-    assert read_link('{"prompt": "a fox", "seed": 3}', ()).settings == {"prompt": "a fox", "seed": 3}
-
-
 # --- Going on after the end of the text: from the page's control and from links to the run and its trace.
 
 
@@ -158,7 +157,7 @@ def test_a_run_goes_on_and_says_so(session, monkeypatch):
 
 def test_a_link_and_a_program_may_ask_for_it():
     assert make_config(settings_from_outside({"ignore_eos": True})).ignore_eos
-    assert read_link(json.dumps({"ignore_eos": True}), ()).settings == {"ignore_eos": True}
+    assert read({"ignore_eos": "true"}).settings["ignore_eos"] is True
     with pytest.raises(MedusaError, match="ignore_eos is 1, not true or false"):
         settings_from_outside({"ignore_eos": 1})
 
@@ -183,7 +182,7 @@ def test_the_controls_reach_the_run_and_its_trace(session):
 def test_a_link_and_a_program_may_set_them_within_their_range():
     config = make_config(settings_from_outside({**PENALTY, "min_p": 0.5}))
     assert (config.penalty, config.penalty_window, config.min_p) == (1.4, 9, 0.5)
-    assert read_link(json.dumps(PENALTY), ()).settings == PENALTY
+    assert PENALTY.items() <= read({"penalty": "1.4", "penalty_window": "9"}).settings.items()
     for wrong in ({"penalty": 0.5}, {"penalty_window": 1.5}, {"min_p": "0.1"}, {"min_p": 2}):
         with pytest.raises(MedusaError, match=next(iter(wrong))):
             settings_from_outside(wrong)

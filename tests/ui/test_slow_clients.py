@@ -11,11 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from served import PUBLIC, launched
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ui.serving import admission, request_body
 from ui.serving.admission import limit_connections
-from ui.serving.request_body import BodyReader, GoneError, RequestRefusedError, drain
+from ui.serving.request_body import BodyReader, RequestRefusedError, drain
 
 
 def run_alone(coroutine):
@@ -185,7 +186,7 @@ def test_a_body_is_read_whole_or_not_at_all():
     async def gone():
         return {"type": "http.disconnect"}
 
-    with pytest.raises(GoneError):
+    with pytest.raises(ClientDisconnect):
         run_alone(reader.read(Headers(), gone))
     assert reader._held == 0
 

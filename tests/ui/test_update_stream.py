@@ -12,7 +12,7 @@ from medusa_core.text.streamed_text import TextSpan
 from ui.records.messages import message_grow
 from ui.records.updates import Update, several
 from ui.runs.chat import ChatUpdate
-from ui.serving.update_stream import MOST_UNDRAWN, Acks, UpdateStream, pull
+from ui.serving.update_stream import MOST_UNDRAWN, Acks, UpdateStream, feed
 
 STEPS = 200
 PATIENCE = 30
@@ -30,7 +30,7 @@ def run(steps=STEPS, done=None):
 
 def paced(updates, acks):
     stream = UpdateStream(acks)
-    pull(updates, stream)
+    feed(updates, stream)
     return stream
 
 

@@ -17,17 +17,16 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from medusa_core.checkpoints.heads import disk_errors
-from medusa_core.errors import MedusaError, reason_of
-from medusa_core.files import read_text
+from medusa_core.errors import MedusaError
 from medusa_core.loading.devices import cpu_has_bf16
-from medusa_core.training.corpus import END_OF_TEXT, Source, encode_source, load_recipe
+from medusa_core.training.corpus import Source, encode_source, load_recipe
 from medusa_core.training.data import Batch, heldout_windows
 from medusa_core.training.divergence import DivergenceLimit
 from medusa_core.training.encoding import Encoder
+from medusa_core.training.examples import END_OF_TEXT
 from medusa_core.training.loop import Losses, Metrics, Progress, Schedule, TrainRun, make_accelerator
 from medusa_core.training.optimizers import muon_and_adamw
 from medusa_core.training.run_folder import replace_file
-from tools.make_model.dropout import Dropout
 from tools.make_model.phases import PhasedText, load_phases
 from tools.make_model.preferences import Preferences, read_pairs
 from tools.make_model.settings import PretrainConfig
@@ -117,6 +116,22 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
     yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
 
 
+class Dropout:
+    """Dropout behind every attention and MLP of a Llama, which has none of its own there.
+
+    One rate for all layers, set between steps, so that a run can begin without it.
+    """
+
+    def __init__(self, model: LlamaForCausalLM) -> None:
+        self.rate = 0.0
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.register_forward_hook(self._drop)
+            layer.mlp.down_proj.register_forward_hook(self._drop)
+
+    def _drop(self, module: torch.nn.Module, inputs: tuple, output: torch.Tensor) -> torch.Tensor:
+        return F.dropout(output, self.rate, training=module.training and self.rate > 0)
+
+
 def _saved(model: LlamaForCausalLM, tokenizer: Tokenizer, config: PretrainConfig) -> Path:
     folder = Path(config.out) / "model"
     with disk_errors():
@@ -154,17 +169,10 @@ def _check_sizes(config: PretrainConfig) -> None:
 
 def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Tokenizer:
     file = Path(config.tokenizer) if config.tokenizer else out / "tokenizer.json"
-    if config.tokenizer:
-        return read_tokenizer(file)
-    if not file.exists():
+    if not config.tokenizer and not file.exists():
         documents = (doc for source in sources for doc in source.documents(heldout=False))
         replace_file(file, build_tokenizer(documents, config.vocab_size).to_str().encode())
-    try:
-        return Tokenizer.from_str(read_text(file))
-    except Exception as error:  # the tokenizers library raises Exception itself
-        raise MedusaError(
-            f"{file} is damaged ({reason_of(error)}): put back the run's own, or choose another --out"
-        ) from error
+    return read_tokenizer(file)
 
 
 @torch.inference_mode()

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import project_folder, read_text
-from medusa_core.training.corpus import END_OF_TEXT
+from medusa_core.training.examples import END_OF_TEXT
 
 # Words with their leading space, single digits (so that sums are spelled the same way everywhere), runs
 # of punctuation, line breaks.
@@ -63,7 +63,9 @@ def read_tokenizer(file: Path) -> Tokenizer:
     try:
         tokenizer = Tokenizer.from_str(read_text(file))
     except Exception as error:  # tokenizers raises plain Exception for what it cannot read
-        raise MedusaError(f"cannot read the tokenizer {file}: {reason_of(error)}") from error
+        raise MedusaError(
+            f"cannot read the tokenizer {file} ({reason_of(error)}): put back the one that pretraining made"
+        ) from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise MedusaError(
             f"the tokenizer {file} has no token {END_OF_TEXT}: name one made by pretraining, or leave it out"

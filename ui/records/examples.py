@@ -38,7 +38,7 @@ class Recording:
 
 def example_prompts(assets: Path = ASSETS) -> list[dict[str, Any]]:
     """Kinds of text with their one-click prompts."""
-    return read_asset(assets / "prompts.json")
+    return read_asset(assets / "prompts.json", list)
 
 
 def example_texts(assets: Path = ASSETS) -> list[str]:

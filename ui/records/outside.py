@@ -1,10 +1,9 @@
 """Settings from outside the page's controls: from a link, a file or a program.
 
 A link names a recorded run, or prompt and settings of a new one, and a step. It says only what differs
-from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it); links of earlier
-pages hold all settings as JSON and are read too. Settings pass what the controls would let pass: known names,
-values of the right kind and within their range. They name no file and no model, and nothing that a visitor
-has made.
+from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it). Settings pass what
+the controls would let pass: known names, values of the right kind and within their range. They name no file
+and no model, and nothing that a visitor has made.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from medusa_core.acceptance import rule_names
+from pydantic import TypeAdapter, ValidationError
+
 from medusa_core.config import AUTO_METHOD, RUN_SETTINGS, GenerationConfig
-from medusa_core.drafters import method_names, methods_in_words
-from medusa_core.drafters._options import differing_defaults, option_defaults
+from medusa_core.drafters._options import check_choices, differing_defaults, option_defaults
 from medusa_core.drafters.medusa import AUTO
 from medusa_core.errors import MedusaError, name_fix
 from medusa_core.trace.format import parse_trace
@@ -69,12 +68,7 @@ def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_
         if value is not None or defaults[name] is not None:
             _require_kind(name, value, kinds.get(name, defaults[name]))
     given = {name: value for name, value in {**defaults, **values}.items() if value is not None}
-    for name, known, words in (
-        ("method", (AUTO_METHOD, *method_names()), f"{AUTO_METHOD}, {methods_in_words()}"),
-        ("acceptance", rule_names(), ""),
-    ):
-        if given[name] not in known:
-            raise MedusaError(f"{name} is {given[name]!r:.60}: {name_fix(given[name], known, words)}")
+    check_choices(GenerationConfig(method=given["method"], acceptance=given["acceptance"]))
     if given["tree"] == YOURS:
         raise MedusaError(f"no tree is called {YOURS!r} outside the page it was made in: choose another")
     if not 2 <= given["budget"] <= MOST_NODES:
@@ -82,32 +76,6 @@ def settings_from_outside(values: Mapping[str, Any], most_tokens: int = LONGEST_
     settings = RunSettings.of(**given, selection=Selection())
     make_config(settings, most_tokens)
     return settings
-
-
-def _carried(text: str) -> dict[str, Any]:
-    if len(text) > MOST_LINK_CHARACTERS:
-        raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise MedusaError(DAMAGED) from error
-    if not isinstance(values, dict):
-        raise MedusaError("the link carries no settings: copy it again from the page it came from")
-    return values
-
-
-def _held(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Check the values and return those for the controls."""
-    prompt = values.get("prompt")
-    if prompt is not None:
-        require_prompt(prompt)
-    settings_from_outside({name: value for name, value in values.items() if name != "prompt"})
-    if values.get("method", AUTO_METHOD) == AUTO_METHOD:  # the page's menu stays as it is
-        return {name: value for name, value in values.items() if name != "method"}
-    # The controls still hold what was chosen for another method.
-    own = option_defaults(values["method"])
-    given = {name: value for name, value in values.items() if value is not None}
-    return {name: own[name] for name in differing_defaults()} | given | parted_method(values["method"])
 
 
 def require_prompt(prompt: Any) -> None:
@@ -159,13 +127,13 @@ class Link:
 
 
 def read_link(text: str, recorded: Collection[str]) -> Link:
-    """The link whose parts the browser sent as JSON, {"link": {name: text}}. Raises MedusaError."""
-    carried = _carried(text)
-    parts = carried.get("link")
-    if not isinstance(parts, dict):  # from an earlier version
-        return Link(settings=_held(carried))
-    if not parts or not all(isinstance(value, str) for value in parts.values()):
-        raise MedusaError(DAMAGED)
+    """The link whose parts the browser sent as JSON, {name: text}. Raises MedusaError."""
+    if len(text) > MOST_LINK_CHARACTERS:
+        raise MedusaError(f"the link carries more than {MOST_LINK_CHARACTERS} characters: shorten its prompt")
+    try:
+        parts = TypeAdapter(dict[str, str]).validate_json(text, strict=True)
+    except ValidationError as error:
+        raise MedusaError(DAMAGED) from error
     step = int(_number("step", parts.pop("step", "1"), int))
     if not 1 <= step <= MOST_STEPS:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
@@ -173,12 +141,26 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
         if parts["recorded"] not in recorded:
             raise MedusaError("the link names a recorded run that this page has not: choose one of its menu")
         return Link(recorded=parts["recorded"], step=step - 1)
+    if not parts:
+        raise MedusaError(DAMAGED)
     kinds = outside_kinds()
     values = {name: _value(name, value, kinds.get(name, str)) for name, value in parts.items()}
-    own = option_defaults(values["method"]) if values.get("method") in method_names() else {}
-    usual = {name: value for name, value in outside_defaults().items() if value is not None}
-    whole = {**usual, **{name: own[name] for name in differing_defaults() if name in own}, **values}
-    return Link(settings=_held(whole), step=step - 1)
+    return Link(settings=_held(values), step=step - 1)
+
+
+def _held(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the values and return those for the controls, with defaults for what a link leaves out."""
+    if "prompt" in values:
+        require_prompt(values["prompt"])
+    settings_from_outside({name: value for name, value in values.items() if name != "prompt"})
+    method = values.get("method", outside_defaults()["method"])
+    own = {} if method == AUTO_METHOD else option_defaults(method)
+    defaults = {name: own.get(name, value) for name, value in outside_defaults().items()}
+    whole = {name: value for name, value in defaults.items() if value is not None} | dict(values)
+    if method == AUTO_METHOD:  # the page's menu stays as it is
+        del whole["method"]
+        return whole
+    return whole | parted_method(method)
 
 
 def _value(name: str, text: str, kind: Any) -> Any:

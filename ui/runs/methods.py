@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
@@ -57,37 +56,34 @@ class MethodsRequest(Request):
         """All methods' tokens. Raises MedusaError for a prompt or settings beyond the page's limits."""
         check_prompt(self.prompt)
         check_repetitions(self.repetitions)
-        config = make_config(self._settings(PLAIN_METHOD))
+        config = make_config(self._settings())
         return self.repetitions * config.max_new_tokens * len(page_methods())
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, then round after round; what is complete when it is stopped stays."""
-        engine, plain = yield from ready(engines, self._settings(PLAIN_METHOD))
-        configs = {PLAIN_METHOD: plain}
-        for name in (one for one in page_methods() if one in engine.methods()):
-            configs[name] = (yield from ready(engines, self._settings(name)))[1]
-        yield from self._measured(engine, configs, Limit(lambda: flag.stopped))
+        engine, plain = yield from ready(engines, self._settings())
+        yield from self._measured(engine, plain, Limit(lambda: flag.stopped))
 
     def _measured(
-        self, engine: Engine, configs: Mapping[str, GenerationConfig], limit: Limit
+        self, engine: Engine, plain: GenerationConfig, limit: Limit
     ) -> Generator[Update, None, None]:
-        from medusa_core.evaluation.bench import bench_record  # noqa: PLC0415 - transformers takes seconds
-        from medusa_core.evaluation.turns import measure_run, take_turns  # noqa: PLC0415
+        from medusa_core.evaluation.bench import bench_record, make_runners  # noqa: PLC0415 - takes seconds
+        from medusa_core.evaluation.turns import take_turns  # noqa: PLC0415
 
-        ids, plain = engine.encode(self.prompt), configs[PLAIN_METHOD]
-        short = min(WARM_UP_TOKENS, plain.max_new_tokens)
-        for name, config in configs.items():
+        ids = engine.encode(self.prompt)
+        own = [name for name in page_methods() if name in engine.methods()]
+        methods = list(dict.fromkeys([PLAIN_METHOD, *own]))  # in their order
+        short = plain.changed(max_new_tokens=min(WARM_UP_TOKENS, plain.max_new_tokens))
+        for name, warm_up in make_runners(engine, [ids], methods, short, limit)[0].items():
             if not limit.stopped:
                 yield Update(status=Words("Warming up: {0}", title_of(name)))
-                measure_run(engine, ids, config.changed(max_new_tokens=short), limit)
+                warm_up(ids)
         note = ""
         if plain.penalises:
             words = amount(plain.penalty_window, "token")
             note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
-        options = {name: options_in_use(engine.drafts, config) for name, config in configs.items()}
-        runners = {
-            name: partial(measure_run, engine, config=config, limit=limit) for name, config in configs.items()
-        }
+        options = {name: options_in_use(engine.drafts, plain.changed(method=name)) for name in methods}
+        runners, _ = make_runners(engine, [ids], methods, plain, limit)
         some = False
         for turn in take_turns(runners, [ids], self.repetitions, limit, warm_up=False):
             title = title_of(turn.name)
@@ -96,13 +92,13 @@ class MethodsRequest(Request):
                 some, status = True, Words("Measured once; the next round refines it.")
                 if turn.done == turn.total:
                     status = Words("Measured.")
-                record = bench_record(engine, turn.logs, list(configs), plain)
+                record = bench_record(engine, turn.logs, methods, plain)
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
         if limit.stopped:
             kept = Words("Stopped: only the complete rounds are shown.")
             none = Words("Stopped before each method had its turn: nothing is shown rather than half of it.")
             yield Update(status=kept if some else none)
 
-    def _settings(self, name: str) -> RunSettings:
+    def _settings(self) -> RunSettings:
         penalty = {"penalty": self.penalty, "penalty_window": int(self.penalty_window)}
-        return greedy_settings(name, int(self.max_new_tokens), self.selection, **penalty)
+        return greedy_settings(PLAIN_METHOD, int(self.max_new_tokens), self.selection, **penalty)

@@ -97,10 +97,10 @@ class SpeedRequest(Request):
         """Warm up, then round after round; what was measured stays when it is stopped."""
         engine, config = yield from ready(engines, self._settings())
         methods = list(dict.fromkeys((PLAIN_METHOD, config.method)))
-        limit = Limit(lambda: flag.stopped)
         prompts = [engine.encode(text) for text in self.texts]
+        measured = _Measurement(engine, prompts, methods, config, self.effort, Limit(lambda: flag.stopped))
         if self.part == STEP:
-            yield from _step(engine, prompts, methods, config, self.effort, limit)
+            yield from measured.step()
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
             raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
@@ -108,90 +108,103 @@ class SpeedRequest(Request):
             raise MedusaError(
                 "over dtypes the model is loaded anew, without heads trained here: sweep another"
             )
-        in_dtype = partial(engines.models.in_dtype, self.selection)
-        yield from _sweep(self.part, engine, in_dtype, prompts, methods, config, self.effort, limit)
+        yield from measured.sweep(self.part, partial(engines.models.in_dtype, self.selection))
 
     def _settings(self) -> RunSettings:
         return greedy_settings(self.method, self.effort.tokens, self.selection)
 
 
-def _step(
-    engine: Engine,
-    prompts: list[list[int]],
-    methods: list[str],
-    config: GenerationConfig,
-    effort: Effort,
-    limit: Limit,
-) -> Generator[Update, None, None]:
-    """A step of each method, by phase."""
-    from medusa_core.evaluation.bench import Bench  # noqa: PLC0415 - transformers takes seconds
+@dataclass(frozen=True)
+class _Measurement:
+    """Methods on prompts, at most with some effort."""
 
-    flags, effort = yield from _fitted(engine, prompts, methods, effort, len(methods), limit)
-    prompts = prompts[: effort.prompts]
-    bench = Bench(engine, prompts, methods, config.changed(max_new_tokens=effort.tokens), effort.rounds)
-    for status, whole in _rounds(bench.turns(limit), len(prompts) * len(methods)):
-        yield Update(status=status)
-        if whole and (record := bench.record()):
-            yield SpeedUpdate(status=status, record=record, flags=flags)
-    yield Update(status=FINDING_LIMITS)
-    record = bench.record()
-    if record is None:
-        yield Update(status=NOTHING)
-        return
-    yield SpeedUpdate(status=STOPPED if limit.stopped else MEASURED, record=record, flags=flags)
+    engine: Engine
+    prompts: list[list[int]]
+    methods: list[str]
+    config: GenerationConfig
+    effort: Effort
+    limit: Limit
 
+    def step(self) -> Generator[Update, None, None]:
+        """A step of each method, by phase."""
+        from medusa_core.evaluation.bench import Bench  # noqa: PLC0415 - transformers takes seconds
 
-def _sweep(
-    part: str,
-    engine: Engine,
-    in_dtype: Callable[[str], Engine],
-    prompts: list[list[int]],
-    methods: list[str],
-    config: GenerationConfig,
-    effort: Effort,
-    limit: Limit,
-) -> Generator[Update, None, None]:
-    """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
-    from medusa_core.evaluation.sweep import (  # noqa: PLC0415
-        VALUES,
-        Sweep,
-        cases_of,
-        filling,
-        fitting,
-        sweep_record,
-        swept_dtypes,
-    )
+        flags, effort = yield from self._fitted(len(self.methods))
+        prompts, config = self.prompts[: effort.prompts], self.config.changed(max_new_tokens=effort.tokens)
+        bench = Bench(self.engine, prompts, self.methods, config, effort.rounds)
+        for status, whole in _rounds(bench.turns(self.limit), len(prompts) * len(self.methods)):
+            yield Update(status=status)
+            if whole and (record := bench.record()):
+                yield SpeedUpdate(status=status, record=record, flags=flags)
+        yield Update(status=FINDING_LIMITS)
+        record = bench.record()
+        if record is None:
+            yield Update(status=NOTHING)
+            return
+        yield SpeedUpdate(status=STOPPED if self.limit.stopped else MEASURED, record=record, flags=flags)
 
-    own = engine
-    dtypes = swept_dtypes(own.target.device.type) if part == DTYPE else (own.info.dtype,)
-    values, note = fitting(part, engine, VALUES.get(part, ()))
-    cases = len(dtypes) * max(1, len(values)) * (1 if part == NODES else len(methods))
-    texts = len(filling(prompts, max(values))) if part == BATCH else 0
-    flags, effort = yield from _fitted(engine, prompts, methods, effort, cases, limit, texts)
-    config = config.changed(max_new_tokens=effort.tokens)
-    prompts = filling(prompts[: effort.prompts], max(values) if part == BATCH else 0)
-    others = OtherWork()
-    points: list[dict[str, Any]] = []
+    def sweep(self, part: str, in_dtype: Callable[[str], Engine]) -> Generator[Update, None, None]:
+        """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
+        from medusa_core.evaluation.sweep import (  # noqa: PLC0415
+            VALUES,
+            Sweep,
+            cases_of,
+            filling,
+            fitting,
+            sweep_record,
+            swept_dtypes,
+        )
 
-    def found(status: str, more: Sequence[dict[str, Any]]) -> SpeedUpdate:
-        record = sweep_record(engine, part, [*points, *more], [note] if note else [], others)
-        return SpeedUpdate(status=status, part=part, record=record, flags=(*flags, "--sweep", part))
+        own = self.engine
+        dtypes = swept_dtypes(own.target.device.type) if part == DTYPE else (own.info.dtype,)
+        values, note = fitting(part, own, VALUES.get(part, ()))
+        cases = len(dtypes) * max(1, len(values)) * (1 if part == NODES else len(self.methods))
+        texts = len(filling(self.prompts, max(values))) if part == BATCH else 0
+        flags, effort = yield from self._fitted(cases, texts)
+        config = self.config.changed(max_new_tokens=effort.tokens)
+        prompts = filling(self.prompts[: effort.prompts], max(values) if part == BATCH else 0)
+        engine, others = own, OtherWork()
+        points: list[dict[str, Any]] = []
 
-    for dtype in dtypes:
-        engine = own
-        if dtype != own.info.dtype:
-            yield Loading(status=Words("Loading the model in {0}…", dtype))
-            engine = in_dtype(dtype)
-        in_turn = cases_of(part, engine, methods, config, prompts, values)
-        sweep = Sweep(in_turn, effort.rounds)
-        for status, whole in _rounds(sweep.turns(limit), len(in_turn)):
-            yield found(status, sweep.points()) if whole else Update(status=status)
-        points += sweep.points()
-        if limit.stopped:
-            break
-        yield found(MEASURED if dtype == dtypes[-1] else Words("Measured in {0}.", dtype), ())
-    if limit.stopped:
-        yield found(STOPPED, ()) if points else Update(status=NOTHING)
+        def found(status: str, more: Sequence[dict[str, Any]]) -> SpeedUpdate:
+            record = sweep_record(engine, part, [*points, *more], [note] if note else [], others)
+            return SpeedUpdate(status=status, part=part, record=record, flags=(*flags, "--sweep", part))
+
+        for dtype in dtypes:
+            engine = own
+            if dtype != own.info.dtype:
+                yield Loading(status=Words("Loading the model in {0}…", dtype))
+                engine = in_dtype(dtype)
+            in_turn = cases_of(part, engine, self.methods, config, prompts, values)
+            sweep = Sweep(in_turn, effort.rounds)
+            for status, whole in _rounds(sweep.turns(self.limit), len(in_turn)):
+                yield found(status, sweep.points()) if whole else Update(status=status)
+            points += sweep.points()
+            if self.limit.stopped:
+                break
+            yield found(MEASURED if dtype == dtypes[-1] else Words("Measured in {0}.", dtype), ())
+        if self.limit.stopped:
+            yield found(STOPPED, ()) if points else Update(status=NOTHING)
+
+    def _fitted(self, runs: int, texts: int = 0) -> Generator[Update, None, tuple[tuple[str, ...], Effort]]:
+        """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it.
+
+        ``texts`` are those that a run needs in any case, where it needs more than the prompts.
+        """
+        from medusa_core.evaluation.turns import measure_run  # noqa: PLC0415
+
+        yield Update(status=Words("Warming up…"))
+        short = GenerationConfig.of(method=PLAIN_METHOD, max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
+        for _ in range(2):  # the first run pays for memory and the choice of kernels
+            found = measure_run(self.engine, self.prompts[0], short, self.limit)
+        seconds = found.phase_ms["total"] / 1000 / found.steps
+        effort = replace(self.effort, prompts=max(texts, min(self.effort.prompts, len(self.prompts))))
+        fitted = effort.within(seconds, runs, max(2, texts))
+        flags = ["--methods", ",".join(self.methods), "--max-new-tokens", str(fitted.tokens)]
+        flags += ["--runs", str(fitted.rounds)]
+        if fitted.prompts < len(self.prompts):
+            flags += ["--limit", str(fitted.prompts)]
+        return tuple(flags), fitted
 
 
 def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
@@ -209,32 +222,3 @@ def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, boo
         left = max(1, round((now - begun) / turn.done * (turn.total - turn.done)))
         status = Words("Timing {0}: run {1} of {2}, about {3} s left", turn.name, turn.done, turn.total, left)
         yield status, whole
-
-
-def _fitted(
-    engine: Engine,
-    prompts: Sequence[list[int]],
-    methods: Sequence[str],
-    effort: Effort,
-    runs: int,
-    limit: Limit,
-    texts: int = 0,
-) -> Generator[Update, None, tuple[tuple[str, ...], Effort]]:
-    """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it.
-
-    ``texts`` are those that a run needs in any case, where it needs more than the prompts.
-    """
-    from medusa_core.evaluation.turns import measure_run  # noqa: PLC0415
-
-    yield Update(status=Words("Warming up…"))
-    short = GenerationConfig.of(method=PLAIN_METHOD, max_new_tokens=WARM_UP_TOKENS, ignore_eos=True)
-    for _ in range(2):  # the first run pays for memory and the choice of kernels
-        found = measure_run(engine, prompts[0], short, limit)
-    seconds = found.phase_ms["total"] / 1000 / found.steps
-    effort = replace(effort, prompts=max(texts, min(effort.prompts, len(prompts))))
-    fitted = effort.within(seconds, runs, max(2, texts))
-    flags = ["--methods", ",".join(methods), "--max-new-tokens", str(fitted.tokens)]
-    flags += ["--runs", str(fitted.rounds)]
-    if fitted.prompts < len(prompts):
-        flags += ["--limit", str(fitted.prompts)]
-    return tuple(flags), fitted

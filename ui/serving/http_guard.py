@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -35,7 +36,6 @@ from ui.serving.event_check import Event, EventCheck
 from ui.serving.page import Page
 from ui.serving.request_body import (
     BodyReader,
-    GoneError,
     RequestRefusedError,
     RequestStream,
     check_upload,
@@ -104,7 +104,7 @@ class HttpGuard:
                 await self._serve(scope, stream, send)
             except RequestRefusedError as refused:
                 await _answer(refused, scope, stream, send)
-            except GoneError:
+            except ClientDisconnect:
                 return
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -8,12 +8,12 @@ not used for longest loses its run first, and a page that has gone takes its own
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary, ref
+from weakref import WeakSet
 
 from medusa_core.config import ENGINE_VERSION, LoadConfig
 from medusa_core.errors import MedusaError
@@ -36,7 +36,15 @@ class RunSlot:
     """One page's place for its newest run. It lies in the page's state and goes with it."""
 
     def __init__(self) -> None:
-        self.filled = False
+        self.record: RunRecord | None = None
+        self.key: str | None = None  # the browser may ask for the run's steps by it
+        self.lost = False  # the run's memory was needed for others
+        self.used = 0  # counts up over all slots
+
+    @property
+    def size(self) -> int:
+        """About how many bytes the run takes."""
+        return 0 if self.record is None else self.record.size
 
 
 class KeptRuns:
@@ -44,47 +52,40 @@ class KeptRuns:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
-        self._runs: OrderedDict[ref[RunSlot], RunRecord] = OrderedDict()  # the last used at the end
-        # By the key of their newest run.
-        self._slots: WeakValueDictionary[str, RunSlot] = WeakValueDictionary()
-        self._gone: deque[ref[RunSlot]] = deque()  # only noted by the collector, which may come at any point
+        self._slots: WeakSet[RunSlot] = WeakSet()
+        self._uses = count(1)
         self._lock = threading.Lock()
 
     @property
     def size(self) -> int:
         with self._lock:
-            self._forget_closed_pages()
-            return self._size()
+            return sum(slot.size for slot in self._slots)
 
-    def keep(self, slot: RunSlot, record: RunRecord, key: str = "") -> None:
+    def keep(self, slot: RunSlot, record: RunRecord, key: str | None = None) -> None:
         """Keep a page's run in place of its last one, at the cost of pages that were not used for longest.
 
         The page's browser may ask for its steps by ``key``.
         """
         with self._lock:
-            self._forget_closed_pages()
-            self._forget(ref(slot))
-            slot.filled = True
-            self._runs[ref(slot, self._gone.append)] = record
-            if key:
-                self._forget_keys(slot)
-                self._slots[key] = slot
-            self._make_room()
+            slot.record, slot.key, slot.lost = record, key, False
+            self._slots.add(slot)
+        self.grown(slot)
 
     def grown(self, slot: RunSlot) -> None:
         """Trim the kept runs to their limit after a page's run has grown."""
         with self._lock:
-            self._forget_closed_pages()
-            if ref(slot) in self._runs:
-                self._runs.move_to_end(ref(slot))
-            self._make_room()
+            slot.used = next(self._uses)
+            slots = sorted(self._slots, key=lambda one: one.used)
+            excess = sum(one.size for one in slots) - self._most
+            for one in slots:
+                if excess > 0 and one.record is not None:
+                    excess -= one.size
+                    one.record, one.lost = None, True
 
     def drop(self, slot: RunSlot) -> None:
         """Forget a page's run: its next one begins."""
         with self._lock:
-            slot.filled = False
-            self._forget_keys(slot)
-            self._forget(ref(slot))
+            slot.record, slot.key, slot.lost = None, None, False
 
     def trace(self, slot: RunSlot) -> dict[str, Any] | None:
         """The page's run, None where it has none; an unfinished one has no steps.
@@ -92,7 +93,7 @@ class KeptRuns:
         It lacks the model's answers after each node. Raises MedusaError when others needed its memory.
         """
         record = self._used(slot)
-        if record is None and slot.filled:
+        if record is None and slot.lost:
             raise MedusaError(GONE)
         if record is None:
             return None
@@ -110,7 +111,8 @@ class KeptRuns:
         return self._of_browser(key).texts()
 
     def _of_browser(self, key: str) -> RunRecord:
-        slot = self._slots.get(key)
+        with self._lock:
+            slot = next((slot for slot in self._slots if slot.key == key), None)
         record = None if slot is None else self._used(slot)
         if record is None:
             raise MedusaError(GONE_STEPS)
@@ -118,28 +120,8 @@ class KeptRuns:
 
     def _used(self, slot: RunSlot) -> RunRecord | None:
         with self._lock:
-            record = self._runs.get(ref(slot))
-            if record is not None:
-                self._runs.move_to_end(ref(slot))
-        return record
-
-    def _size(self) -> int:
-        return sum(record.size for record in self._runs.values())
-
-    def _make_room(self) -> None:
-        while self._size() > self._most:
-            self._forget(next(iter(self._runs)))
-
-    def _forget_closed_pages(self) -> None:
-        while self._gone:
-            self._forget(self._gone.popleft())
-
-    def _forget_keys(self, slot: RunSlot) -> None:
-        for key in [key for key, other in self._slots.items() if other is slot]:
-            del self._slots[key]
-
-    def _forget(self, slot: ref[RunSlot]) -> None:
-        self._runs.pop(slot, None)
+            slot.used = next(self._uses)
+            return slot.record
 
 
 class KeptFigures:

@@ -10,6 +10,7 @@ import gc
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -132,8 +133,8 @@ class ModelLoader:
         try:
             while not flag.stopped:
                 self._start(job)
-                if job.done.wait(POLL_SECONDS):
-                    return job.result()
+                if wait([job.found], POLL_SECONDS).done:
+                    return job.found.result()
                 yield Loading(status=job.words)
             return None
         finally:
@@ -188,29 +189,19 @@ class _Job(Generic[T]):
 
     def __init__(self, work: Callable[[Say], T]) -> None:
         self._work = work
-        self._found: T | None = None
-        self._error: Exception | None = None
+        self.found: Future[T | None] = Future()
         self.words = WAITING
         self.started = False
         self.given_up = False
-        self.done = threading.Event()
 
     def run(self) -> None:
         self.words = STARTING
         try:
-            self._found = self._work(self._say)
+            self.found.set_result(self._work(self._say))
         except _GivenUp:
-            pass
+            self.found.set_result(None)
         except Exception as error:
-            self._error = error
-        finally:
-            self.done.set()
-
-    def result(self) -> T | None:
-        """What came out; its exception is raised here."""
-        if self._error is not None:
-            raise self._error
-        return self._found
+            self.found.set_exception(error)
 
     def _say(self, words: str) -> None:
         if self.given_up:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive
 
 from medusa_core.words import bytes_words
@@ -43,10 +44,6 @@ class RequestRefusedError(Exception):
         self.words = words
 
 
-class GoneError(Exception):
-    """The client has closed the connection before its request was complete."""
-
-
 class RequestStream:
     """A request's messages, with whether its body has come to its end."""
 
@@ -68,7 +65,9 @@ class BodyReader:
         self._held = 0  # bytes of all bodies that are on their way
 
     async def read(self, headers: Headers, receive: Receive) -> bytes:
-        """The whole body. Raises RequestRefusedError when it is too large or too slow, and GoneError."""
+        """The whole body. Raises RequestRefusedError when it is too large or too slow, and
+        ClientDisconnect when the client has gone before it was complete.
+        """
         self.length(headers)
         parts, seen, begun = [], 0, time.monotonic()
         try:
@@ -107,7 +106,7 @@ async def _in_time(receive: Receive, seconds: float) -> Message:
     except TimeoutError as error:
         raise RequestRefusedError(408, "The request came too slowly: try again.") from error
     if message["type"] == "http.disconnect":
-        raise GoneError
+        raise ClientDisconnect
     return message
 
 
@@ -122,7 +121,7 @@ async def drain(headers: Headers, receive: Receive) -> None:
     while seen < DRAIN_BYTES:
         try:
             message = await _in_time(receive, until - time.monotonic())
-        except (RequestRefusedError, GoneError):
+        except (RequestRefusedError, ClientDisconnect):
             return
         seen += len(message.get("body", b""))
         if not message.get("more_body", False):

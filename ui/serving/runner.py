@@ -21,7 +21,7 @@ from ui.records.words import Words, joined
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
 from ui.serving.turns import Place, TimeShare, Turns
-from ui.serving.update_stream import Acks, EngineThread, UpdateStream, pull
+from ui.serving.update_stream import Acks, EngineThread, UpdateStream, feed
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
 
 T = TypeVar("T")
@@ -122,15 +122,15 @@ class Runner:
 
     def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: int) -> Any:
         """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
+        here = self._borrowed is None
         if self._borrowed is None:
-            stream = UpdateStream(acks)
-            self._thread.feed(self._compute(request, flag, self._most_seconds), stream)
-            return stream
-        borrowed = self._borrowed.run(request, flag, seconds)
+            updates = self._compute(request, flag, self._most_seconds)
+        else:
+            updates = self._borrowed.run(request, flag, seconds)
         if acks is None:
-            return borrowed
+            return self._thread.pulled(updates) if here else updates
         stream = UpdateStream(acks)
-        pull(borrowed, stream)
+        (self._thread.feed if here else feed)(updates, stream)
         return stream
 
     def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:

@@ -16,7 +16,7 @@ from contextlib import closing
 from contextvars import copy_context
 from dataclasses import replace
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 TOGETHER_SECONDS = 0.03  # of steps in one message: a screen shows hardly more changes than that
 MOST_UNDRAWN = 3  # messages under way: one is drawn while the next ones travel
@@ -56,15 +56,12 @@ class Acks:
 
 
 class UpdateStream(Iterator[Any]):
-    """Updates from one thread to another. One thread puts, one other takes."""
+    """Updates of a run that is computed ahead of its page, joined and paced. One thread puts, one takes."""
 
-    def __init__(self, acks: Acks | None = None) -> None:
-        """With ``acks`` the updates are joined and paced; without, they are handed on one by one."""
+    def __init__(self, acks: Acks) -> None:
         self._acks = acks
-        self._changed = threading.Condition() if acks is None else acks.changed
+        self._changed = acks.changed
         self._updates: list[Any] = []
-        self._compute_next: Callable[[], Any] | None = None
-        self._asked = False  # the next item is wanted and not to be computed yet
         self._ended = False
         self.left = False  # the page has gone, so that the run is to end
         self._error: BaseException | None = None
@@ -85,29 +82,17 @@ class UpdateStream(Iterator[Any]):
             self._ended = True
             self._changed.notify_all()
 
-    def when_wanted(self, compute_next: Callable[[], Any]) -> None:
-        """Call this once the next item may be computed: at once for a stream that is computed ahead."""
-        with self._changed:
-            if self._acks is None and not self.left and not self._asked:
-                self._compute_next = compute_next
-                return
-            self._asked = False
-        compute_next()
-
     # ---- where they are shown
 
     def __next__(self) -> Any:
         """All that can go out as one, as soon as the page is ready for it."""
-        self._want_next()
         with self._changed:
-            while not self._ended and (not self._updates or self._wait_seconds() > 0):
-                self._changed.wait(self._wait_seconds() if self._updates else None)
+            while not self._ended and (not self._updates or self._acks.wait_seconds() > 0):
+                self._changed.wait(self._acks.wait_seconds() if self._updates else None)
             if not self._updates:
                 if self._error is not None:
                     raise self._error
                 raise StopIteration
-            if self._acks is None:
-                return self._updates.pop(0)
             update = self._joined()
             if update.message is not None:
                 update = replace(update, message=self._acks.labelled(update.message))
@@ -121,22 +106,11 @@ class UpdateStream(Iterator[Any]):
         """
         with self._changed:
             self.left = True
-        self._want_next()
         if threading.get_ident() == self.computed_on:
             return
         with self._changed:
             while not self._ended:
                 self._changed.wait()
-
-    def _want_next(self) -> None:
-        with self._changed:
-            compute_next, self._compute_next = self._compute_next, None
-            self._asked = compute_next is None
-        if compute_next is not None:
-            compute_next()
-
-    def _wait_seconds(self) -> float:
-        return 0.0 if self._acks is None else self._acks.wait_seconds()
 
     def _joined(self) -> Any:
         count = 1
@@ -147,8 +121,8 @@ class UpdateStream(Iterator[Any]):
         return last.after(earlier)
 
 
-def pull(items: Generator[Any, None, None], stream: UpdateStream) -> None:
-    """Put a generator's items into a stream that is computed ahead, on a thread of its own."""
+def feed(items: Generator[Any, None, None], stream: UpdateStream) -> None:
+    """Compute a generator's items ahead into a stream, on a thread of its own."""
 
     def work() -> None:
         try:
@@ -188,8 +162,17 @@ class EngineThread:
             return function(*arguments)
         return self._executor.submit(function, *arguments).result()
 
+    def pulled(self, items: Generator[T, None, None]) -> Generator[T, None, None]:
+        """The items, each computed when it is asked for; closing this closes them too, on their thread."""
+        end = object()
+        try:
+            while (item := self.call(next, items, end)) is not end:
+                yield cast("T", item)
+        finally:
+            self.call(items.close)
+
     def feed(self, items: Generator[Any, None, None], stream: UpdateStream) -> None:
-        """Compute the items into the stream, which says when the next one is wanted; returns at once."""
+        """Compute the items ahead into the stream; returns at once."""
         stream.computed_on = self._ident
 
         def advance() -> None:
@@ -205,6 +188,6 @@ class EngineThread:
                 stream.end(error)
             else:
                 # Submitted anew for each item, so that calls which came meanwhile have their turn.
-                stream.when_wanted(lambda: self._executor.submit(advance))
+                self._executor.submit(advance)
 
-        stream.when_wanted(lambda: self._executor.submit(advance))
+        self._executor.submit(advance)

@@ -45,15 +45,8 @@ OPENED = """(_, dark) => {
   return [text, dark];
 }"""
 CARRIED = f"""(_, dark, figures) => {{
-  const text = location.hash.slice("#run=".length);
-  const most = {MOST_LINK_CHARACTERS + 1};
-  try {{
-    const old = text.startsWith("%7B") || text.startsWith("{{");
-    const parts = () => JSON.stringify({{ link: Object.fromEntries(new URLSearchParams(text)) }});
-    return [(old ? decodeURIComponent(text) : parts()).slice(0, most), dark, figures];
-  }} catch {{
-    return ["", dark, figures];
-  }}
+  const parts = Object.fromEntries(new URLSearchParams(location.hash.slice("#run=".length)));
+  return [JSON.stringify(parts).slice(0, {MOST_LINK_CHARACTERS + 1}), dark, figures];
 }}"""
 HAS_LINK = """() => {
   const host = document.querySelector("#decode-view .mdv-host");

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.cli.commands.generate import add_marks_flag
-from medusa_core.cli.flags import add_run_settings, add_settings
+from medusa_core.cli.flags import add_run_settings, add_settings, read_run_settings
 from medusa_core.cli.signals import Terminated
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.errors import MedusaError, counted
@@ -40,11 +40,10 @@ _COMMANDS = "/reset, /system TEXT, /stats, /quit"
 def run(args: argparse.Namespace) -> None:
     """Talk until /quit or the end of the input. Raises MedusaError for bad flags, not for a bad message."""
     with importing():
-        from medusa_core.cli.generate import generation_config
         from medusa_core.cli.load import headline, load_for_run
         from medusa_core.engine.chat import Conversation
 
-    engine, config, notes = load_for_run(args, generation_config(args))
+    engine, config, notes = load_for_run(args, read_run_settings(args))
     engine.fixed_tree(config)  # a tree that does not exist ends the command, not each message
     chat = _Chat(Conversation(engine, args.system), config, args.marks)
     _say("\n".join([headline(engine, config), *notes]))

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from medusa_core.cli.commands.train import StageBars
 from medusa_core.cli.flags import add_settings, check_output_folder, read_settings
-from medusa_core.cli.signals import stop_by
+from medusa_core.cli.progress import StageBars, going_on_later
 from medusa_core.library_messages import importing
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.folder_lock import locked_folder
@@ -24,7 +21,6 @@ from medusa_core.words import bytes_words, count_words
 
 if TYPE_CHECKING:
     from medusa_core.training.fit.run import Prepared
-    from medusa_core.training.loop import Progress
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -45,51 +41,15 @@ def run(args: argparse.Namespace) -> None:
     check_output_folder(config.out, "--out")
     if config.device == "cpu":
         os.environ["ACCELERATE_USE_CPU"] = "true"  # the recipes ask accelerate where to run
-    bars = Bars()
-    try:
-        with locked_folder(Path(config.out)):
-            with bars:
-                prepared = prepare(config, bars.update)
-            _print_estimate(config, prepared)
-            if args.plan:
-                return
-            with bars:
-                report = run_fit(config, prepared, bars.update)
-    except KeyboardInterrupt:
-        print(f"{config.out} keeps what is done: the same command goes on from there", file=sys.stderr)
-        raise
+    with going_on_later(config.out), locked_folder(Path(config.out)):
+        with StageBars() as bars:
+            prepared = prepare(config, bars.update)
+        _print_estimate(config, prepared)
+        if args.plan:
+            return
+        with StageBars() as bars:
+            report = run_fit(config, prepared, bars.update)
     _print_report(report, Path(config.out))
-
-
-class Bars(StageBars):
-    """Progress bars of all stages.
-
-    While they are open, Ctrl-C and SIGTERM end the fit between two records.
-    """
-
-    _stop: KeyboardInterrupt | None = None
-
-    def __enter__(self) -> Bars:
-        self._before: dict[int, Any] = {
-            number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self.close()
-
-    def update(self, record: Progress) -> None:
-        """Show a record. Raises KeyboardInterrupt when a signal came since the last one."""
-        super().update(record)
-        if self._stop is not None:
-            raise self._stop
-
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        self._stop = stop_by(number)
-        signal.signal(number, self._before[number])
-        print("\nstopping after this step; once more stops at once", file=sys.stderr)
 
 
 def _print_estimate(config: FitConfig, prepared: Prepared) -> None:

@@ -26,13 +26,13 @@ from medusa_core.loading.devices import free_memory
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import LATENCY_SIZES, Plan
+from medusa_core.training.fit.probe import OnProgress
 from medusa_core.training.fit.prompts import HeldOut
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import result_of
 from medusa_core.words import bytes_words
 
-OnProgress = Callable[[Progress], None]
 METHODS = [BASELINE, "medusa"]
 _STAGES = {COUNTING: "calibration", TIMING: "latency"}
 _EXACT_PROMPTS = 4  # compared in float32

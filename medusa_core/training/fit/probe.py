@@ -19,11 +19,7 @@ from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import Plan, Rates
 from medusa_core.training.fit.settings import FitConfig
-from medusa_core.training.fit.stages import (
-    answer_config,
-    head_config,
-    joint_config,
-)
+from medusa_core.training.fit.stages import answer_config, head_config, joint_config
 from medusa_core.training.fit.timed import step_seconds
 from medusa_core.training.loop import Progress
 from medusa_core.training.self_distill import self_distill
@@ -34,7 +30,7 @@ _STEPS = 7  # training steps at most; the first is not counted
 _DECODED = 24
 
 
-def probe(config: FitConfig, plan: Plan, folder: Path, seeds: Path | None, watch: OnProgress) -> Rates:
+def probe(config: FitConfig, plan: Plan, folder: Path, watch: OnProgress) -> Rates:
     """Measure; uses and removes ``<folder>/probe``. Raises MedusaError as the recipes do."""
     started = time.perf_counter()
     place = folder / "probe"
@@ -45,7 +41,7 @@ def probe(config: FitConfig, plan: Plan, folder: Path, seeds: Path | None, watch
         watch(Progress("probe", part, parts, 0, 0.0))
 
     try:
-        answer_rate, tokens_per_answer = _answers(config, plan, place, seeds)
+        answer_rate, tokens_per_answer = _answers(config, plan, place)
         done(1)
         heads = _training(head_config(config, plan, place), place)
         done(2)
@@ -70,9 +66,9 @@ def probe(config: FitConfig, plan: Plan, folder: Path, seeds: Path | None, watch
     )
 
 
-def _answers(config: FitConfig, plan: Plan, place: Path, seeds: Path | None) -> tuple[float, float]:
+def _answers(config: FitConfig, plan: Plan, place: Path) -> tuple[float, float]:
     """Tokens a second, and tokens an answer."""
-    settings = answer_config(config, replace(plan, answers=2 * config.answer_batch), seeds)
+    settings = answer_config(config, replace(plan, answers=2 * config.answer_batch))
     with closing(self_distill(replace(settings, out=str(place)))) as records:
         batches = tokens = 0
         for record in records:

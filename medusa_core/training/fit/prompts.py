@@ -7,7 +7,6 @@ those with which an answer happens to begin are dropped.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -100,40 +99,33 @@ def prompt_ids(example: Example, tokenizer: PreTrainedTokenizerBase, prompt_toke
 
 def invented_prompts(
     engine: Engine, answers: Path, count: int, prompt_tokens: int, seed: int
-) -> Iterator[list[int]]:
+) -> list[list[int]]:
     """Up to ``count`` different beginnings that the model draws, none of them that of an answer."""
     tokenizer = engine.require_tokenizer()
-    trained = Openings(answers, tokenizer, prompt_tokens)
-    taken: set[tuple[int, ...]] = set()
+    openings = answer_openings(answers, tokenizer, prompt_tokens)
     begin = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     settings = GenerationConfig(method="none", temperature=INVENTED_TEMPERATURE, max_new_tokens=prompt_tokens)
-    found = 0
+    found: list[list[int]] = []
     for number in range(_TRIES * count):
         config = replace(settings, seed=(seed + 1) * 100_003 + number)
         drawn = [token for step in engine.stream([begin], config) for token in step.emitted]
         text = engine.decode_text(drawn)
         ids = engine.tokenize(text)[:prompt_tokens] if text.strip() else []
-        if ids and tuple(ids) not in taken and ids not in trained:
-            taken.add(tuple(ids))
-            found += 1
-            yield ids
-        if found == count:
-            return
+        if ids and ids not in found and not _begins_one(ids, openings):
+            found.append(ids)
+        if len(found) == count:
+            break
+    return found
 
 
-class Openings:
-    """How the training texts begin; a prompt is ``in`` it when one of them begins with the prompt."""
+def answer_openings(answers: Path, tokenizer: PreTrainedTokenizerBase, prompt_tokens: int) -> list[list[int]]:
+    """The first tokens of each training text."""
+    texts = (example.text for example in read_examples(answers) if example.text is not None)
+    return [_ids(text, tokenizer, prompt_tokens) for text in texts]
 
-    def __init__(self, answers: Path, tokenizer: PreTrainedTokenizerBase, prompt_tokens: int) -> None:
-        texts = (example.text for example in read_examples(answers) if example.text is not None)
-        self._openings = [tuple(_ids(text, tokenizer, prompt_tokens)) for text in texts]
-        self._by_length: dict[int, set[tuple[int, ...]]] = {}
 
-    def __contains__(self, prompt: Sequence[int]) -> bool:
-        length = len(prompt)
-        if length not in self._by_length:
-            self._by_length[length] = {opening[:length] for opening in self._openings}
-        return tuple(prompt) in self._by_length[length]
+def _begins_one(prompt: list[int], openings: list[list[int]]) -> bool:
+    return any(opening[: len(prompt)] == prompt for opening in openings)
 
 
 def heldout_of(
@@ -144,7 +136,7 @@ def heldout_of(
     Raises MedusaError when the model says the same over and over.
     """
     wanted = count if embedded else 2 * count
-    drawn = list(invented_prompts(engine, answers, wanted, prompt_tokens, seed))
+    drawn = invented_prompts(engine, answers, wanted, prompt_tokens, seed)
     if len(drawn) < 2 * _LEAST:
         raise MedusaError(
             f"only {len(drawn)} different beginnings came in {_TRIES * wanted} tries: the model says the "
@@ -153,8 +145,8 @@ def heldout_of(
     if not embedded:
         half = len(drawn) // 2
         return HeldOut(drawn[:half], drawn[half:])
-    trained = Openings(answers, engine.require_tokenizer(), prompt_tokens)
-    shipped = (ids for ids in shipped_prompts(engine) if ids[:prompt_tokens] not in trained)
+    openings = answer_openings(answers, engine.require_tokenizer(), prompt_tokens)
+    shipped = (ids for ids in shipped_prompts(engine) if not _begins_one(ids[:prompt_tokens], openings))
     return HeldOut(drawn, [ids for ids in shipped if ids not in drawn])
 
 

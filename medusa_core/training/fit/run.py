@@ -18,7 +18,7 @@ from typing import Any
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.loading.model_size import ModelSize, model_size
-from medusa_core.training.base_model import load_tokenizer
+from medusa_core.training.base_model import base_folder, load_tokenizer
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.drafter_run import RESULT
 from medusa_core.training.encoding import Encoder
@@ -41,7 +41,6 @@ from medusa_core.training.fit.stages import (
     HEADS_RUN,
     JOINT_RUN,
     answer_config,
-    base_path,
     head_config,
     is_embedded,
     joint_config,
@@ -74,7 +73,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     Raises MedusaError for a model, prompts or an amount of memory with which no fit is possible.
     """
     folder = Path(config.out)
-    base = base_path(config)
+    base = base_folder(config.model)
     tokenizer = load_tokenizer(base)
     Encoder(tokenizer)  # raises when no text could be ended
     shape = model_size(base)
@@ -94,7 +93,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
             path = Path(config.prompts).expanduser()
             heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
             write_heldout(folder / HELDOUT, heldout)
-        plan = size_plan(first, config, probe(config, first, folder, _seeds(config), watch))
+        plan = size_plan(first, config, probe(config, first, folder, watch))
         write_plan(folder, config, plan)
     notes = []
     if tokenizer.chat_template and not config.prompts and not is_embedded(config):
@@ -120,7 +119,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
     def answer() -> None:
-        _consume(self_distill(answer_config(config, plan, _seeds(config))), watch)
+        _consume(self_distill(answer_config(config, plan)), watch)
 
     def train_stage(recipe: Medusa1Config) -> None:
         _consume(train(recipe), watch)
@@ -185,10 +184,6 @@ def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> Hel
         )
         write_heldout(file, heldout)
     return read_heldout(file)
-
-
-def _seeds(config: FitConfig) -> Path | None:
-    return Path(config.out) / PROMPTS if config.prompts else None
 
 
 def _training(config: FitConfig, folder: Path) -> dict:

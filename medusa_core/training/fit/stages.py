@@ -8,6 +8,7 @@ from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.training.base_model import base_folder
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
 from medusa_core.training.fit.plan import Plan
+from medusa_core.training.fit.prompts import PROMPTS
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.self_distill import ANSWERS
 
@@ -18,13 +19,13 @@ HELDOUT_WINDOWS = 16  # windows an evaluation reads; more would cost a short run
 _CHECKPOINTS = 10
 
 
-def answer_config(config: FitConfig, plan: Plan, seeds: Path | None) -> SelfDistillConfig:
-    """How the base writes its answers to the training prompts in ``seeds``, or to none."""
+def answer_config(config: FitConfig, plan: Plan) -> SelfDistillConfig:
+    """How the base writes its answers: to the training prompts, or to what it invents."""
     return SelfDistillConfig(
         model=config.model,
         out=config.out,
         recipe="",  # no text that happens to lie about: the prompts, or what the model invents
-        prompts="" if seeds is None else str(seeds),
+        prompts=str(Path(config.out) / PROMPTS) if config.prompts else "",
         answers=plan.answers,
         answer_tokens=plan.answer_tokens,
         answer_batch=config.answer_batch,
@@ -55,14 +56,9 @@ def joint_config(config: FitConfig, plan: Plan, folder: Path, heads: Path) -> Me
     )
 
 
-def base_path(config: FitConfig) -> Path:
-    """The folder of the base, downloaded if need be. Raises MedusaError."""
-    return base_folder(Medusa1Config(model=config.model))
-
-
 def is_embedded(config: FitConfig) -> bool:
     """Whether the base is the model that is part of the project."""
-    return base_path(config).resolve() == embedded_model().resolve()
+    return base_folder(config.model).resolve() == embedded_model().resolve()
 
 
 def _common(config: FitConfig, plan: Plan, folder: Path, tokens: int) -> dict:

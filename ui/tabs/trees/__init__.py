@@ -183,15 +183,9 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
 
 def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     """Load the visitor's file; a faulty one is reported and changes nothing."""
-    file = Path(path)
     try:
-        if file.stat().st_size > head_stats.MOST_BYTES:
-            raise MedusaError(
-                f"the file is larger than {head_stats.MOST_BYTES // 1000} kB: load a smaller one"
-            )
-        new = head_stats.read_stats(
-            file.read_bytes().decode("utf-8", errors="replace"), stats, "from your file"
-        )
+        text = Path(path).read_bytes().decode("utf-8", errors="replace")
+        new = head_stats.read_stats(text, stats, "from your file")
     except MedusaError as error:
         _warn(error)
         return gr.skip(), f"Not loaded: {error}"
