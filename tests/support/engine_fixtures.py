@@ -153,7 +153,9 @@ def limits_found_at_once():
     measured, read = cache(step_limits.measure_machine), step_limits.read_speed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_limits, "measure_machine", lambda *where: measured(*where, seconds=0.1))
-        patch.setattr(step_limits, "read_speed", lambda size, device, seconds=0.01: read(size, device, seconds))
+        patch.setattr(
+            step_limits, "read_speed", lambda size, device, seconds=0.01: read(size, device, seconds)
+        )
         yield
 
 

@@ -9,6 +9,7 @@ from served import PUBLIC, launched
 
 from medusa_core.config import LoadConfig
 from ui.runs.session import Session
+from ui.tabs.layout import build_page
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,12 @@ def load(engine_folder):
 def session(load):
     """The page's session around it, for all tests of a module."""
     return Session(load)
+
+
+@pytest.fixture(scope="session")
+def shipped_page():
+    """The page as it is shipped, to be looked at: building it takes a second."""
+    return build_page(Session(LoadConfig()))
 
 
 @pytest.fixture(scope="module")

@@ -150,7 +150,7 @@ def test_stop_before_the_first_step_is_said(session):
 
 
 def test_the_minutes_end_a_run_whatever_the_steps(session):
-    updates = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
+    updates = lessons_of(session, replace(PLAN, minutes=0.02, steps=20_000))
     assert trained_by(updates) is not None
     assert any("The time is up at step" in (update.status or "") for update in updates)
 
