@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 from places import says, unfold
-
-from ui.records.examples import recordings
+from shipped_runs import recordings
 
 pytestmark = pytest.mark.browser
 

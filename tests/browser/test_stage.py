@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from places import says
+from shipped_runs import recordings
 from view_trace import judge
-
-from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from time import sleep
 
 from page_runs import run_decode
+from shipped_runs import recordings
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
 from ui.figures.charts import all_charts
-from ui.records.examples import recordings
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
