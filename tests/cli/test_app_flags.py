@@ -57,19 +57,30 @@ def taken():
         (["--host", "203.0.113.7"], "error: cannot listen on 203.0.113.7"),  # no address of this machine
         (["--host", "no.such.machine.invalid"], "error: cannot listen on no.such.machine.invalid"),
         (["--port", "TAKEN"], "choose another --port"),
+        (["--port", "0"], "argument --port: '0' is no port: choose one from 1 to 65535"),
+        (["--port", "65536"], "'65536' is no port"),
+        (["--port", "-1"], "'-1' is no port"),
+        (["--port", "x"], "'x' is no port"),
+        (["--port", "9" * 400], "is no port"),
+        (["--port", "٣"], "is no port"),
+        (["--host", "a" * 300], "cannot listen on aaaa"),
+        (["--host", "a..b"], "cannot listen on a..b"),
         (["--quantize", "3bit"], "invalid choice: '3bit'"),
-        (["--nonsense"], "unrecognized arguments"),
+        (["--nonsense"], "unrecognized arguments: --nonsense; see python app.py --help"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, capsys):
+def test_flags_that_make_no_sense_end_in_one_line(flags, words, taken, monkeypatch, capsys):
     flags = [str(taken) if flag == "TAKEN" else flag for flag in flags]
     monkeypatch.setattr(sys, "argv", ["app.py", *flags])
     with pytest.raises(SystemExit) as end:
         app.main()
     assert end.value.code == app.EXIT_BAD_INPUT
     said = capsys.readouterr()
-    assert words in said.err.strip().splitlines()[-1]
+    [line] = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert words in line
+    assert len(line) < 300
     assert "Running on" not in said.out
 
 
