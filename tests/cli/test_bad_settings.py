@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import page_runs
 import pytest
 import torch
 from bad_answers import CPU, refused, says
@@ -32,17 +33,14 @@ from page_runs import run_decode
 from medusa_core import MedusaError, generate, load
 from medusa_core.checkpoints.base import check_weights
 from medusa_core.config import LoadConfig
-from ui.records.settings import DEFAULT, Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 
 GENERATION = "generation_config.json"
 MANY = 10**8
 PROJECTION = "model.layers.0.self_attn.q_proj.weight"
-SETTINGS = {
-    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT,
-}  # fmt: skip
+SETTINGS = page_runs.SETTINGS | {"max_new_tokens": 8}
 
 
 def ends(value: object) -> Callable:
