@@ -107,6 +107,42 @@ def test_closing_the_page_ends_the_computation_soon(new_page, session):
     assert seconds_until_idle(session) < 10  # of about twenty
 
 
+def stop_once_it_runs(page):
+    """Click Stop as soon as some steps are drawn; on a busy machine a run may be over before a mouse is."""
+    page.locator("#decode-run").click()
+    page.wait_for_function(
+        """() => {
+          const running = Number(document.querySelector("#decode-view .mdv").dataset.step) > 3;
+          if (running) document.querySelector("#decode-stop").click();
+          return running;
+        }"""
+    )
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_stop_has_a_way_of_its_own_and_ends_the_run_that_streams(decode_tab):
+    page, asked = decode_tab, []
+
+    def note(request):
+        asked.append(request.url)
+
+    says(page, "#model-line", "Medusa heads")
+    write_prompt(page, "decode", "a fox went home")
+    set_number(page, "#decode-settings", "New tokens", 512)
+    page.on("request", note)
+    stop_once_it_runs(page)
+    says(page, "#decode-status", "tokens in")
+    assert "stopped" in page.locator("#decode-status").inner_text()
+    page.remove_listener("request", note)
+    assert any(url.endswith("/medusa/stop") for url in asked)
+    assert sum("/gradio_api/run" in url for url in asked) == 1  # one request for the run, none for Stop
+    page.wait_for_function("!document.querySelector('#decode-view').innerText.includes('decoding now')")
+    # The next run is not stopped by the click before it.
+    set_number(page, "#decode-settings", "New tokens", 20)
+    page.locator("#decode-run").click()
+    says(page, "#decode-status", "the token budget is used up")
+
+
 def test_moving_epsilon_judges_the_shown_step_again(decode_tab, session):
     page = decode_tab
     set_number(page, "#decode-settings", "ε", 0.9)

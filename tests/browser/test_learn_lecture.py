@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 from places import drawn
+from shipped_runs import recordings
 from tour_page import TAKE, mount_tour
-
-from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 

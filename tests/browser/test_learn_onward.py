@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from shipped_runs import recordings
 from tour_page import mount_tour
 
-from ui.records.examples import recordings
 from ui.records.figures import stored_page
 from ui.records.messages import message_trace
 from ui.tabs.learn import lesson_runs, lesson_texts

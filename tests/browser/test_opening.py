@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from places import says
+from shipped_runs import recordings
 
 from medusa_core.trace.packed import packed
 from medusa_core.trace.replay.view import read_web
-from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 

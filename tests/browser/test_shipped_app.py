@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 from paths import ROOT
-from places import says, turn_to, unfold
-
-from ui.records.examples import recordings
+from places import says, unfold
+from shipped_runs import recordings
 
 pytestmark = pytest.mark.browser
 
@@ -83,18 +82,3 @@ def test_the_sliders_of_a_method_show_what_its_weights_bring(warm_page):
         slider = page.locator(f"#decode-settings .setting-{name}")
         slider.wait_for(state="visible")
         assert slider.locator("input[type=number]").input_value() == str(value), name
-
-
-def test_train_and_measured_here_open_on_records(warm_page):
-    page = warm_page
-    turn_to(page, "Train")
-    says(page, "#train-recorded", "Recorded, not measured here: embedded")
-    for plot in ("loss", "top1", "top5"):
-        page.wait_for_selector(f"#train-{plot} .scatterlayer .trace")
-    assert "fresh heads" in page.locator("#train-gain").inner_text()
-    turn_to(page, "Hardware")
-    page.get_by_role("tab", name="Measured here").click()
-    says(page, "#live-recorded", "Recorded, not measured here: embedded")
-    for plot in ("passes", "held", "kinds"):
-        page.wait_for_selector(f"#live-{plot} .barlayer .trace")
-    page.wait_for_selector("#live-growth .scatterlayer .trace")

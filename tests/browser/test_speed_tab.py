@@ -1,4 +1,4 @@
-"""The tabs Methods, Speed and Hardware in a browser: a press measures, charts follow, figures are listed."""
+"""The tabs Methods, Speed, Train and Hardware in a browser: records first, then what a press measures."""
 
 from __future__ import annotations
 
@@ -126,6 +126,20 @@ def test_heads_that_cannot_be_shared_get_a_sentence(hardware):
     says(page, "#memory-words", "GQA: 131 kB a token")
     set_number(page, "#memory-kv-heads", 5)
     says(page, "#memory-words", "do not divide 32 query heads evenly: use one of 1, 2, 4, 8")
+
+
+def test_train_and_measured_here_open_on_records(page):
+    turn_to(page, "Train")
+    says(page, "#train-recorded", "Recorded, not measured here: embedded")
+    for plot in ("loss", "top1", "top5"):
+        page.wait_for_selector(f"#train-{plot} .scatterlayer .trace")
+    assert "fresh heads" in page.locator("#train-gain").inner_text()
+    turn_to(page, "Hardware")
+    page.get_by_role("tab", name="Measured here").click()
+    says(page, "#live-recorded", "Recorded, not measured here: embedded")
+    for plot in ("passes", "held", "kinds"):
+        page.wait_for_selector(f"#live-{plot} .barlayer .trace")
+    page.wait_for_selector("#live-growth .scatterlayer .trace")
 
 
 def test_a_text_is_timed_with_and_without_a_cache(hardware):

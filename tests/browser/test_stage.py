@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from places import says
+from shipped_runs import recordings
 from view_trace import judge
-
-from ui.records.examples import recordings
 
 pytestmark = pytest.mark.browser
 
@@ -68,12 +67,13 @@ def opened(open_page: Any, address: str, size: tuple[int, int], language: str = 
 
 @pytest.fixture(scope="module")
 def shared(shipped_address, open_warm_page):
-    """Call it with a size: the one page of that size, in front and with no phase chosen."""
+    """Call it with a size: a page of that size, in front and with no phase chosen."""
     open_once = functools.cache(lambda size: opened(open_warm_page, shipped_address, size))
 
     def back_at_the_step(size):
-        page = open_once(size)
+        page = open_once(PHONE if size == PHONE else SMALL)
         page.bring_to_front()
+        page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
         page.locator("#decode-more input").uncheck()
         page.evaluate("document.activeElement.blur()")  # a field with the focus would take the keys
         page.keyboard.press("Escape")
@@ -128,8 +128,8 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shipped_address, open_page):
-    page = opened(open_page, shipped_address, TABLET)
+def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shared):
+    page = shared(TABLET)
     shown = (
         "[data-role=text]",
         "[data-part=tree] [data-node='0']",
@@ -152,9 +152,9 @@ def test_a_phone_says_what_is_wrong_above_the_prompt(shared):
     assert words["y"] + words["height"] <= page.locator("#decode-prompt textarea").bounding_box()["y"]
 
 
-def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shipped_address, open_page):
-    page = opened(open_page, shipped_address, LARGE)
-    page.keyboard.press("l")  # nobody has clicked anything
+def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shared):
+    page = shared(LARGE)
+    page.keyboard.press("l")  # no part of the page has the focus
     page.wait_for_selector("#decode-view .mdv.is-lecture")
     page.wait_for_function(f"() => ({CUT})({PARTS}).length === 0")
     page.wait_for_function(f"({SMALLEST})() >= 20")
@@ -162,6 +162,7 @@ def test_a_lecture_shows_the_stage_whole_in_type_for_the_last_row(shipped_addres
         assert page.locator(f"#decode-view [data-act={act}]").is_visible()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#decode-view .mdv[data-step='1']")
+    page.keyboard.press("ArrowLeft")
     page.click("[data-act=lecture-exit]")
     page.wait_for_selector("#decode-view .mdv:not(.is-lecture)")
 

@@ -16,7 +16,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.files import read_asset
 from ui import launch
 from ui.runs.session import Session
-from ui.serving.policy import Exposure, policy_of
+from ui.serving.policy import Exposure, Policy, policy_of
 from ui.tabs.layout import build_page
 
 
@@ -57,19 +57,30 @@ def taken():
         (["--host", "203.0.113.7"], "error: cannot listen on 203.0.113.7"),  # no address of this machine
         (["--host", "no.such.machine.invalid"], "error: cannot listen on no.such.machine.invalid"),
         (["--port", "TAKEN"], "choose another --port"),
+        (["--port", "0"], "argument --port: '0' is no port: choose one from 1 to 65535"),
+        (["--port", "65536"], "'65536' is no port"),
+        (["--port", "-1"], "'-1' is no port"),
+        (["--port", "x"], "'x' is no port"),
+        (["--port", "9" * 400], "is no port"),
+        (["--port", "٣"], "is no port"),
+        (["--host", "a" * 300], "cannot listen on aaaa"),
+        (["--host", "a..b"], "cannot listen on a..b"),
         (["--quantize", "3bit"], "invalid choice: '3bit'"),
-        (["--nonsense"], "unrecognized arguments"),
+        (["--nonsense"], "unrecognized arguments: --nonsense; see python app.py --help"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_flags_that_make_no_sense_end_in_2(flags, words, taken, monkeypatch, capsys):
+def test_flags_that_make_no_sense_end_in_one_line(flags, words, taken, monkeypatch, capsys):
     flags = [str(taken) if flag == "TAKEN" else flag for flag in flags]
     monkeypatch.setattr(sys, "argv", ["app.py", *flags])
     with pytest.raises(SystemExit) as end:
         app.main()
     assert end.value.code == app.EXIT_BAD_INPUT
     said = capsys.readouterr()
-    assert words in said.err.strip().splitlines()[-1]
+    [line] = said.err.splitlines()
+    assert line.startswith("error: ")
+    assert words in line
+    assert len(line) < 300
     assert "Running on" not in said.out
 
 
@@ -111,14 +122,32 @@ def test_a_page_opened_by_gradios_variables_is_public_and_says_so():
         assert "Train" not in tabs
 
 
+@pytest.mark.slow
+def test_without_a_list_a_visitor_has_nothing_to_choose():
+    def picks(policy):
+        page = build_page(Session(LoadConfig(), policy=policy))
+        return "model-picker" in {getattr(block, "elem_id", None) for block in page.blocks.values()}
+
+    assert picks(Policy())
+    assert not picks(Policy(public=True, training=False))
+
+
 @pytest.mark.parametrize("public", [False, True])
 def test_the_page_is_served_with_nothing_beside_it(public):
-    policy = policy_of({"SPACE_ID": "me/space"} if public else {})
+    policy = policy_of({"SPACE_ID": "me/space"} if public else {}, offers=["org/model"] if public else ())
     page = build_page(Session(LoadConfig(), policy=policy))
+    parts = page.get_config_file()["components"]
+    tabs = {part["props"]["label"] for part in parts if part["type"] == "tabitem"}
+    assert tabs & {"Watch", "Train"} == ({"Watch"} if public else {"Watch", "Train"})
+    # A visitor chooses among what is offered, and finds no field for a model's name.
+    ids = {part["props"].get("elem_id") for part in parts}
+    own = {f"model-{name}" for name in ("name", "heads", "dtype", "quantize", "capture", "check")}
+    assert ids & {"model-menu", *own} == ({"model-menu"} if public else {"model-menu", *own})
     options = launch.launch_options(page, policy, Exposure(None, share=False, hosted=public))
     for closed in ("show_error", "enable_monitoring", "mcp_server", "ssr_mode", "run_history", "share"):
         assert options[closed] is False
     assert not {"allowed_paths", "auth", "strict_cors"} & options.keys()  # gradio's defaults, the safe ones
+    assert options["footer_links"] == ["api"]
     assert options["max_file_size"] == (launch.TREE_FILE if public else launch.TRAINING_FILE)
     assert not page.api_open
     assert page.delete_cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 
+import page_runs
 import pytest
 from bad_answers import CPU, refused, says, told, training
 from bad_input import Workshop, cut, larger_tokenizer
@@ -20,15 +21,12 @@ from medusa_core import Conversation, MedusaError, generate, load
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.engine.chat import Message
 from ui.records.conversation import ChatState
-from ui.records.settings import DEFAULT, Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 
 LOADS = BASES | HEAD_ROWS
-SETTINGS = {
-    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT,
-}  # fmt: skip
+SETTINGS = page_runs.SETTINGS | {"max_new_tokens": 8}
 
 
 # One for each place: no folder, config, weights, tokenizer, heads, their adapter, the run, the text.

@@ -40,7 +40,9 @@ PAIRS = [
     for kernel in family.kernels
 ]
 # A decoder inside a model that also reads pictures is the same code as where it stands alone.
-FIRST_OF_DECODER = set({family.text_type(): name for name, family in reversed(FAMILIES.items())}.values())
+FIRST_OF_DECODER = set(
+    {family.text_config.model_type: name for name, family in reversed(FAMILIES.items())}.values()
+)
 
 
 def assert_close(found, wanted):
@@ -50,7 +52,7 @@ def assert_close(found, wanted):
 def test_every_proven_model_type_is_tested_here():
     """The decoder inside a composite model has a type of its own, and both must be known."""
     whole = {family.model_type for family in FAMILIES.values()}
-    assert whole | {family.text_type() for family in FAMILIES.values()} == PROVEN
+    assert whole | {family.text_config.model_type for family in FAMILIES.values()} == PROVEN
 
 
 @pytest.mark.sample(30)
@@ -196,7 +198,7 @@ def test_sliding_layers_keep_every_row():
 # --- Models that also read pictures, loaded from their folders as they are published: with text they decode.
 
 
-NAMES = [name for name, family in FAMILIES.items() if family.text_type() != family.model_type]
+NAMES = [name for name, family in FAMILIES.items() if family.text_config.model_type != family.model_type]
 
 
 def whole_model(name):

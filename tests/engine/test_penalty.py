@@ -157,7 +157,7 @@ def test_greedy_text_is_the_recorded_one_of_one_token_at_a_time(golden):
 
 
 PENALTY = {"penalty": 1.2, "penalty_window": 48}  # tokens leave the window within the run
-NEW = 96
+NEW = 72
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ import json
 import shutil
 import signal
 from dataclasses import replace
+from functools import cache
 
 import chats
 import pytest
@@ -144,6 +145,18 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("medusa_core.loading.devices.cache_folder", lambda: usual)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def limits_found_at_once():
+    """The speeds that a step's limits follow from, of a moment: each `bench` would measure over a second."""
+    measured, read = cache(step_limits.measure_machine), step_limits.read_speed
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_limits, "measure_machine", lambda *where: measured(*where, seconds=0.1))
+        patch.setattr(
+            step_limits, "read_speed", lambda size, device, seconds=0.01: read(size, device, seconds)
+        )
+        yield
 
 
 @pytest.fixture

@@ -78,9 +78,10 @@ class Family:
         whole = {"vocab_size": tiny.VOCABULARY} if self.model_type == "gemma3" else {}
         return cls(text_config=named, **parts, **whole)
 
-    def text_type(self) -> str:
-        """The model type of the decoder, which in a composite config is another one."""
-        return self.config().get_text_config(decoder=True).model_type
+    @functools.cached_property
+    def text_config(self) -> PreTrainedConfig:
+        """The decoder's part, to be looked at; in a composite config its model type is another one."""
+        return self.config().get_text_config(decoder=True)
 
 
 _VISION = {
@@ -233,7 +234,7 @@ def family_model(name: str, kernel: str | None = None, dtype: torch.dtype = torc
 
 def slides(name: str) -> bool:
     """Whether the family has layers that see no more than the window."""
-    config = FAMILIES[name].config().get_text_config(decoder=True)
+    config = FAMILIES[name].text_config
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
     return getattr(config, "sliding_window", None) == WINDOW and "sliding_attention" in kinds
 

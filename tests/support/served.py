@@ -17,8 +17,9 @@ from launching import launch
 from medusa_core.config import LoadConfig
 from ui.launch import launch_options
 from ui.runs.session import Session
-from ui.serving.admission import limit_connections
-from ui.serving.http_guard import HttpGuard
+from ui.serving.admission import Rate, limit_connections
+from ui.serving.http_guard import MOST_LARGE_EVENTS, MOST_WHOLE, HttpGuard
+from ui.serving.page import NEW_PAGES_OF_AN_ADDRESS
 from ui.serving.policy import Exposure, policy_of
 from ui.tabs.layout import build_page
 
@@ -96,6 +97,14 @@ class Site:
                 if message["msg"] == "process_completed":
                     return seen
         raise AssertionError(f"the event did not end: {seen[-1]}")
+
+    def forget_visitors(self):
+        """Let the tests of a file find this server, which files share, as if nobody had been there."""
+        states = self.page.states
+        for kept in (states.session_data, states.time_last_used, states._addresses, states._dropped):
+            kept.clear()
+        states._new = Rate(NEW_PAGES_OF_AN_ADDRESS)
+        self.guard._large, self.guard._whole = Rate(MOST_LARGE_EVENTS), Rate(MOST_WHOLE)
 
     def idle(self):
         """Wait until no event is being done and none waits."""

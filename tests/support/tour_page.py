@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from shipped_runs import recordings
+
 from ui.components.views import learn_content, learn_script
-from ui.records.examples import recordings
 from ui.records.figures import stored_page
 from ui.tabs.learn import lesson_records, lesson_runs, lesson_texts
 from ui.tabs.learn_computed import computed_records

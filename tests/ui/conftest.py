@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from served import PUBLIC, launched
+from served import PRIVATE, PUBLIC, launched
 
 from medusa_core.config import LoadConfig
 from ui.runs.session import Session
+from ui.tabs.layout import build_page
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +32,12 @@ def session(load):
     return Session(load)
 
 
+@pytest.fixture(scope="session")
+def shipped_page():
+    """The page as it is shipped, to be looked at: building it takes a second."""
+    return build_page(Session(LoadConfig()))
+
+
 @pytest.fixture(scope="module")
 def assets(tmp_path_factory):
     """Example prompts that fit the tiny model's context."""
@@ -41,11 +48,30 @@ def assets(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def site(engine_folder):
-    """A public page, served."""
+@pytest.fixture(scope="session")
+def public_page(engine_folder):
     with launched(engine_folder, PUBLIC) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def private_page(engine_folder):
+    with launched(engine_folder, PRIVATE) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def site(public_page):
+    """A public page, served; files share it, since starting one takes over a second."""
+    public_page.forget_visitors()
+    return public_page
+
+
+@pytest.fixture(scope="module")
+def private_site(private_page):
+    """A page on one's own machine, served; files share it."""
+    private_page.forget_visitors()
+    return private_page
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from served import PRIVATE, engine_taken, file_at, launched, terminal, wait_until
+from served import engine_taken, file_at, terminal, wait_until
 
 from medusa_core.trace.format import parse_trace
 from ui.records.outside import outside_defaults
@@ -126,7 +126,6 @@ def test_a_program_may_have_no_more_runs_than_a_page(site, client):
     assert [job.result(timeout=60)["new_tokens"] for job in jobs if job is not refused] == [8, 8]
 
 
-def test_a_private_page_answers_too(engine_folder):
-    with launched(engine_folder, PRIVATE) as private:
-        client = Client(private.url, verbose=False)
-        assert client.predict("abca", max_new_tokens=4, api_name="/decode")["new_tokens"] == 4
+def test_a_private_page_answers_too(private_site):
+    client = Client(private_site.url, verbose=False)
+    assert client.predict("abca", max_new_tokens=4, api_name="/decode")["new_tokens"] == 4

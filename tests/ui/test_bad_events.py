@@ -7,16 +7,17 @@ import socket
 
 import pytest
 from gradio.server_messages import HeartbeatMessage
-from served import DONE, PRIVATE, PUBLIC, engine_taken, launched, terminal, words_of
+from served import DONE, engine_taken, terminal, words_of
 
 JSON = {"content-type": "application/json"}
 DOORS = ("queue/join", "run/predict")
 
 
-@pytest.fixture(scope="module", params=[PUBLIC, PRIVATE], ids=["public", "private"])
-def site(request, engine_folder):
-    with launched(engine_folder, request.param) as found:
-        yield found
+@pytest.fixture(scope="module", params=["public_page", "private_page"], ids=["public", "private"])
+def site(request):
+    page = request.getfixturevalue(request.param)
+    page.forget_visitors()
+    return page
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import shutil
 import weakref
 from dataclasses import replace
 
+import page_runs
 import pytest
 import tiny
 from page_runs import run_chat
@@ -23,7 +24,7 @@ from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.streamed_text import TextSpan
 from ui.records.conversation import MOST_TURNS, ChatState, Turn
-from ui.records.settings import DEFAULT, LONGEST_RUN, MAX_PROMPT_CHARACTERS, YOURS, Selection
+from ui.records.settings import LONGEST_RUN, MAX_PROMPT_CHARACTERS, YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.chat import NOT_SENT, chat_notice
 from ui.runs.session import Session
@@ -35,10 +36,7 @@ TEMPLATE = (
     "{% for m in messages %}{{ 'x' if m.role == 'user' else 'w' }}{{ m.content }}v{% endfor %}"
     "{% if add_generation_prompt %}w{% endif %}"
 )
-SETTINGS = {
-    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 12, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": DEFAULT, "selection": Selection(),
-}  # fmt: skip
+SETTINGS = page_runs.SETTINGS | {"max_new_tokens": 12}
 CONFIG = GenerationConfig.of(max_new_tokens=12)
 QUESTIONS = ["abc", "hij", "de"]
 

@@ -200,6 +200,7 @@ def test_steps_are_timed_before_speeds_are_compared(monkeypatch, own_cache):
 def test_where_steps_cannot_be_timed_the_lane_says_so_and_nobody_waits_again(monkeypatch, own_cache):
     monkeypatch.delenv("MEDUSA_MEASURE", raising=False)
     monkeypatch.setattr(step_times, "_LEAST_SHARE", 2.0)  # as on a machine that is never quiet
+    monkeypatch.setattr(step_times, "_ROUNDS", 2)
     session, flag = Session(LoadConfig()), StopFlag()
     session.models.own()
     request = CompareRequest("Once upon", RunSettings(max_new_tokens=8), 1)

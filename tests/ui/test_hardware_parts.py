@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,11 +20,19 @@ from ui.figures.hardware import products_chart, sharing_drawing
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
-from ui.tabs.hardware import choice, gain, live, memory, roofline
+from ui.tabs.hardware import choice, gain, live, measuring, memory, roofline
 from ui.tabs.trees.head_stats import stats_of
 
 CHOSEN = choice.Chosen(known_shapes()["llama-7b"], find_device("a100"), Selection(), dark=False)
 MEMORY = (32, 32, 8, 128, "bfloat16", 4096, 1)
+
+
+@pytest.fixture(autouse=True)
+def short_measuring(monkeypatch):
+    """Each speed is that of a moment."""
+    measure = partial(this_machine.measure_machine, seconds=0.1)
+    monkeypatch.setattr(measuring, "measure_machine", measure)
+    monkeypatch.setattr(this_machine, "_PRODUCT_SECONDS", 0.002)
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import re
 from html.parser import HTMLParser
 from itertools import count
 
+import gradio as gr
 import pytest
 from paths import ROOT
 from said_texts import of_additions, of_method, of_module, of_script
 
-from medusa_core.config import LoadConfig
 from medusa_core.drafters import method, method_names
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import experiment_names
@@ -20,10 +20,8 @@ from medusa_core.trace.replay.view import SCRIPTS, WEB, read_web
 from ui.records.examples import ASSETS
 from ui.records.settings import Selection, check_prompt, check_tokens, own_tree
 from ui.records.words import Words, amount, as_data, joined, sentences
-from ui.runs.session import Session
 from ui.serving.runner import as_sentence
 from ui.tabs.experiments import load_section
-from ui.tabs.layout import build_page
 from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
@@ -89,10 +87,10 @@ def test_a_translation_has_the_places_of_its_text_and_no_text_stands_twice(tag):
     assert sum(map(len, parts)) == len(texts)
 
 
-def shown_by_components() -> set[str]:
+def shown_by_components(page: gr.Blocks) -> set[str]:
     """Labels, help, placeholders, entries of menus and words on buttons, as gradio is told of them."""
     found = set()
-    for component in build_page(Session(LoadConfig())).get_config_file()["components"]:
+    for component in page.get_config_file()["components"]:
         properties, kind = component["props"], component["type"]
         if kind == "api":
             continue
@@ -105,9 +103,9 @@ def shown_by_components() -> set[str]:
 
 
 @pytest.mark.parametrize("tag", TAGS)
-def test_every_text_of_a_component_is_translated(tag):
+def test_every_text_of_a_component_is_translated(shipped_page, tag):
     texts = texts_of(tag)
-    shown = shown_by_components()
+    shown = shown_by_components(shipped_page)
     assert len(shown) > 100
     known = texts | dict.fromkeys(of_additions(texts), "")
     assert [text for text in sorted(shown) if not is_said(text, known)] == []

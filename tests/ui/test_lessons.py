@@ -7,12 +7,12 @@ import re
 
 import pytest
 from paths import ROOT
+from shipped_runs import recordings
 
 from medusa_core.drafters import method
 from medusa_core.experiments import store
 from medusa_core.experiments.spec_bench import step_times
 from ui.components.views import learn_content
-from ui.records.examples import recordings
 from ui.records.figures import stored_page
 from ui.tabs.learn import FIRST_LANGUAGE, lesson_records, lesson_runs, lesson_texts
 

@@ -23,7 +23,6 @@ from ui.serving.models import Models, badge_of
 from ui.serving.page import Page
 from ui.serving.policy import Policy, policy_of
 from ui.tabs.decode import _say_tree
-from ui.tabs.layout import build_page
 from ui.tabs.model_bar import _line
 
 
@@ -218,11 +217,11 @@ def test_it_stays_up_without_a_model_where_that_is_asked_for(capsys):
     assert "error: the model is not loaded: there is no folder" in capsys.readouterr().err
 
 
-def test_a_first_page_that_takes_long_does_not_end_the_start(monkeypatch):
+def test_a_first_page_that_takes_long_does_not_end_the_start(shipped_page, monkeypatch):
     """gradio's own look at the page gives up after three seconds; it is not made."""
     asked = []
     monkeypatch.setattr(gradio.networking, "url_ok", asked.append)
-    page = build_page(Session(LoadConfig()))
+    page = shipped_page
     try:
         page.launch(server_port=free_port(), quiet=True, prevent_thread_lock=True, ssr_mode=False)
         assert page.is_running

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from gradio.utils import get_upload_folder
 from recording_server import recording_server
-from served import PRIVATE, PUBLIC, file_at, launched, terminal, words_of
+from served import PUBLIC, file_at, launched, terminal, words_of
 
 META = {"_type": "gradio.FileData"}
 
@@ -20,10 +20,11 @@ def elsewhere():
         yield found
 
 
-@pytest.fixture(scope="module", params=[PUBLIC, PRIVATE], ids=["public", "private"])
-def site(request, engine_folder):
-    with launched(engine_folder, request.param) as found:
-        yield found
+@pytest.fixture(scope="module", params=["public_page", "private_page"], ids=["public", "private"])
+def site(request):
+    page = request.getfixturevalue(request.param)
+    page.forget_visitors()
+    return page
 
 
 @pytest.fixture(autouse=True)

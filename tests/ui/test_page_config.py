@@ -7,15 +7,12 @@ import pytest
 from medusa_core import acceptance
 from medusa_core.acceptance import RuleInfo, rule_names
 from medusa_core.acceptance.match import MatchRule
-from medusa_core.config import LoadConfig
 from ui.records.figures import SMALL_MODEL
-from ui.runs.session import Session
-from ui.tabs.layout import build_page
 
 
 @pytest.fixture(scope="module")
-def config():
-    return build_page(Session(LoadConfig())).get_config_file()
+def config(shipped_page):
+    return shipped_page.get_config_file()
 
 
 def test_no_script_names_an_argument_of_its_component(config):

@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass
 from time import sleep
 
+import page_runs
 from page_runs import run_decode
+from shipped_runs import recordings
 from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
 from ui.figures.charts import all_charts
-from ui.records.examples import recordings
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
@@ -19,10 +20,7 @@ from ui.runs.session import Session
 from ui.serving.policy import Policy
 from ui.tabs.shown_runs import ChartPanel
 
-SETTINGS = {
-    "temperature": 0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 8, "acceptance": "match",
-    "tree": "default", "budget": 4, "seed": 0, "heads": "default",
-}  # fmt: skip
+SETTINGS = page_runs.SETTINGS | {"max_new_tokens": 8}
 
 
 def kinds(updates: list[Update]) -> list[str]:

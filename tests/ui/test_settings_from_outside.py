@@ -7,12 +7,12 @@ import urllib.parse
 
 import pytest
 from page_runs import SETTINGS, run_decode, trace_of
+from shipped_runs import recordings
 from trace_factory import make_trace
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from ui.components.controls import FIELDS
-from ui.records.examples import recordings
 from ui.records.lanes import SecondLane
 from ui.records.outside import (
     MOST_LINK_CHARACTERS,

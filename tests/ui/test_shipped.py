@@ -101,9 +101,6 @@ def test_a_broken_recording_is_left_out_with_a_line(assets, caplog, name):
 
 
 def test_the_page_is_built_without_any_recording(assets, caplog):
-    from ui.runs.session import Session
-    from ui.tabs.layout import build_page  # the whole page takes a while to import
-
     shutil.copyfile(ASSETS / "prompts.json", assets / "prompts.json")
     for file in (assets / "traces").iterdir():
         file.write_text("{")
@@ -139,10 +136,9 @@ def test_a_tree_is_called_by_its_name_in_the_menu():
 
 
 @pytest.fixture(scope="module")
-def parts():
+def parts(shipped_page):
     """The components of the page, by id or class of a setting."""
-    page = build_page(Session(LoadConfig()))
-    return [block for block in page.blocks.values() if hasattr(block, "value")]
+    return [block for block in shipped_page.blocks.values() if hasattr(block, "value")]
 
 
 def test_the_first_view_shows_the_settings_of_its_recording(parts):

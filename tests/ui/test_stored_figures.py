@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 from paths import ROOT
+from shipped_runs import recordings
 from tiny_experiments import headline
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters import title_of
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
-from ui.records.examples import ASSETS, recordings
+from ui.records.examples import ASSETS
 from ui.records.figures import PageFigures, stored_page
 from ui.records.settings import Selection
 from ui.runs.session import Session

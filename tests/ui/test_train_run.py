@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
+import page_runs
 import pytest
 from page_runs import run_decode
 from training_corpus import SENTENCES
@@ -20,7 +21,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.records.settings import DEFAULT, YOURS, Selection
+from ui.records.settings import YOURS, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.policy import Policy
@@ -32,10 +33,7 @@ from ui.tabs.train.run import History, train_heads
 
 TEXT = "\n<|endoftext|>\n".join(SENTENCES * 20)
 PLAN = Plan("medusa1", PASTE, text=TEXT, minutes=2, steps=60, heads=3, learning_rate=0.01)
-DECODE = {
-    "temperature": 0.0, "epsilon": 0.09, "delta": 0.3, "max_new_tokens": 40, "acceptance": "match",
-    "tree": DEFAULT, "budget": 6, "seed": 0, "heads": YOURS,
-}  # fmt: skip
+DECODE = page_runs.SETTINGS | {"max_new_tokens": 40, "heads": YOURS}
 PROMPTS = [{"kind": "Story", "prompts": [{"label": "a", "text": "The cat saw a tree and"},
                                          {"label": "b", "text": "The owl saw a"}]}]  # fmt: skip
 
@@ -150,7 +148,7 @@ def test_stop_before_the_first_step_is_said(session):
 
 
 def test_the_minutes_end_a_run_whatever_the_steps(session):
-    updates = lessons_of(session, replace(PLAN, minutes=0.03, steps=20_000))
+    updates = lessons_of(session, replace(PLAN, minutes=0.02, steps=20_000))
     assert trained_by(updates) is not None
     assert any("The time is up at step" in (update.status or "") for update in updates)
 

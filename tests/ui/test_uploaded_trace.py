@@ -8,7 +8,7 @@ import re
 import httpx
 import pytest
 from page_runs import SETTINGS, problem_of, run_decode
-from served import file_at, launched
+from served import file_at
 from trace_version1 import SHIPPED, recording_of_version1
 from view_trace import make_trace
 
@@ -20,7 +20,7 @@ from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.kept import GONE_STEPS
-from ui.serving.policy import Policy, policy_of
+from ui.serving.policy import policy_of
 
 
 def test_both_versions_are_read():
@@ -114,9 +114,8 @@ KEY = re.compile(r'\{"kind": "numbered", "run": "([^"]+)"')
 
 
 @pytest.fixture(scope="module")
-def site(engine_folder):
-    with launched(engine_folder, Policy()) as found:
-        yield found
+def site(private_site):
+    return private_site
 
 
 @pytest.fixture(scope="module")
