@@ -96,7 +96,7 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bot
   const { step } = pass;
   const nodes = step ? step.nodes : pass.tokens;
   const first = lane.passes.slice(0, number).reduce((sum, each) => sum + each.tokens.length, 0);
-  const rows = step ? treeRows(step.nodes.map((node) => node.parent ?? -1)) : [0];
+  const rows = step ? treeRows(parentsOf(step)) : [0];
   const scale = Math.min(widest, (bottom - top - 8) / ((Math.max(...rows) + 1) * show.pitch[1]));
   const [wide, high] = show.chip;
   const parts = nodes.map((node, i) => {
