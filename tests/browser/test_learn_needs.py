@@ -136,7 +136,7 @@ def test_start_over_forgets_answers_and_keeps_the_run(page):
     walk(page, RUNS[list(RUNS)[1]])
     page.locator(".learn-head .learn-link").click()
     state = page.evaluate("() => { const { state } = document.querySelector('.learn-host').learn; "
-                          "return [state.run.name.text, state.trace.prompt.text, state.card]; }")  # fmt: skip
+                          "return [state.run.name.text, state.run.trace.prompt.text, state.card]; }")  # fmt: skip
     assert state == ["own", RUNS[list(RUNS)[1]]["prompt"]["text"], 0]
     assert page.locator(".learn-progress").inner_text().startswith(f"0 of {len(CARDS)}")
     shown = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, name: "
