@@ -84,7 +84,7 @@ function foretells(step, guesses, depth, by) {
   if (depth === 1) return say`next token after the root`;
   if (!methodOf(by).drafting?.feeds || !guesses.length) return say`token ${depth} after the root`;
   const path = lineage(parentsOf(step), guesses[0].parent).reverse();
-  return say`token ${depth}, after ${"“" + visible(path.map((id) => step.nodes[id].text).join("")) + "”"}`;
+  return say`token ${depth}, after ${joined(path.map((id) => step.nodes[id]))}`;
 }
 
 // The cache rows that a drafter sees, in bins, where not all.
