@@ -26,7 +26,7 @@ function makeShareMenu(view, page) {
     [say`Keep the run`, [
       page.shell && button("html", say`Replay as one HTML file`, "whole", saveReplay),
       button("json", say`Trace (JSON)`, "run", saveTrace),
-      button("csv", say`Steps (CSV)`, "step", () => save("medusa-steps.csv", new Blob([stepsAsCsv(state.trace)], { type: "text/csv;charset=utf-8" }))),
+      button("csv", say`Steps (CSV)`, "step", saveSteps),
       page.open && button("open", say`Open a trace …`, "", () => chooser.click()),
     ]],
     [say`Pictures of this step`, [
@@ -83,6 +83,10 @@ function makeShareMenu(view, page) {
   function save(name, blob) {
     saveFile(name, blob);
     tell(say`Saved as ${name}.`);
+  }
+
+  function saveSteps() {
+    save("medusa-steps.csv", new Blob([stepsAsCsv(state.trace)], { type: "text/csv;charset=utf-8" }));
   }
 
   // A long run's trace comes from the server as it is saved; another one goes out step by step, so that no second
