@@ -80,6 +80,10 @@ async function toClipboard(text, field) {
   }
 }
 
+const hasModifier = (event) => event.ctrlKey || event.metaKey || event.altKey;
+const isIdle = (target) => target === document.body || target === document.documentElement; // nothing has the focus
+const isWriting = (target) => target.matches?.("input:not([type=range]), textarea, select");
+
 const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 
 // The rules live in the document once, however many views there are.

@@ -16,6 +16,8 @@ function explainVerdict(scene, i) {
   return say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}. Verdict: ${node.reason}.`;
 }
 
+const guessWords = (node, p = probability(node.p)) => say`${proposer(node)} ${quoted(node)}: the model gives it p = ${p}.`;
+
 // What rejection sampling compared (medusa_core/acceptance/rejection.py); null for a guess that was not tried. `p` and
 // `q` are those left by the `refused` guesses before it at its place; q is null where the drafter did not draw.
 function trialOf({ reason }) {
@@ -29,16 +31,15 @@ function trialOf({ reason }) {
 function explainRejection(scene, i) {
   const node = scene.step.nodes[i];
   const trial = trialOf(node);
-  const guess = (p) => say`${proposer(node)} ${quoted(node)}: the model gives it p = ${p}.`;
   if (!trial) {
     const why = scene.verdict.path.includes(scene.verdict.parents[i])
       ? say`It was not tried: another guess at its place was accepted before it.`
       : say`It was not tried: the guess it hangs on was not accepted.`;
-    return guess(probability(node.p)) + " " + why;
+    return guessWords(node) + " " + why;
   }
   const [u, bar] = pairOf(trial.u, trial.bar);
   const left = trial.what === "p" ? bar : probability(trial.p); // one p is printed in one way
-  const first = guess(trial.refused ? probability(node.p) : left);
+  const first = trial.refused ? guessWords(node) : guessWords(node, left);
   const drawn = trial.what === "p" ? say`Its drafter does not draw, so q = 1.`
     : trial.refused ? say`The drafter drew it from what was left of its own, with q = ${probability(trial.q)}.`
     : say`The drafter drew it with q = ${probability(trial.q)}.`;
@@ -55,7 +56,7 @@ function explainRejection(scene, i) {
 function explainNucleus(scene, i) {
   const node = scene.step.nodes[i];
   const [, won, tried] = /^drawn (\d+) of (\d+) times$/.exec(node.reason) || [];
-  const guess = say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}.`;
+  const guess = guessWords(node);
   if (!Number(tried)) return guess + " " + say`No path was drawn as far as the guess it hangs on.`;
   const end = !scene.verdict.passes[i] ? say`→ rejected, and with it what hangs on it.`
     : scene.verdict.path.includes(i) ? say`→ accepted: its path was drawn for longest.` : say`→ drawn, but another path was drawn for longer.`;
@@ -93,7 +94,7 @@ function explainMatch(scene, i) {
   const { step, verdict } = scene;
   const node = step.nodes[i];
   const greedy = scene.ruling === "greedy";
-  const start = say`${proposer(node)} ${quoted(node)}: the model gives it p = ${probability(node.p)}.`;
+  const start = guessWords(node);
   if (verdict.path.includes(i)) {
     const how = greedy ? say`It is the model’s own choice here, its most likely token` : say`The model’s one draw here fell on it`;
     return say`${start} ${how}, so the guess is right; it lies on the longest path → accepted.`;

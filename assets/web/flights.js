@@ -89,8 +89,7 @@ function makeFlights(root, places) {
   // Where the nodes stand in a phase, by their numbers.
   function placesIn(scene, phase) {
     if (phase === "mask") return new Map(scene.step.nodes.map((node) => [node.id, places.maskRow(node.id)]).filter(([, box]) => box));
-    const row = phase === "layout" || phase === "verify" || phase === "keep";
-    if (row) return rectsOf(root.querySelectorAll(".mdv-phasepic .mdv-kvcell:not(.after)"));
+    if (ROW_PHASES.includes(phase)) return rectsOf(root.querySelectorAll(".mdv-phasepic .mdv-kvcell:not(.after)"));
     if (phase === "next") return rectsOf(root.querySelectorAll(`.mdv-strip [data-step="${scene.index}"][data-node]`));
     return rectsOf(root.querySelectorAll(".mdv-treepic .mdv-node"));
   }

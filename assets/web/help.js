@@ -27,8 +27,7 @@ function makeHelp(root) {
 
   root.addEventListener("keydown", (event) => {
     if (sheet.open) return event.stopPropagation(); // the view's own keys rest while it is read
-    const writes = event.target.matches("input:not([type=range]), textarea, select");
-    if (event.key !== "?" || writes || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.key !== "?" || isWriting(event.target) || hasModifier(event)) return;
     event.preventDefault();
     open();
   });

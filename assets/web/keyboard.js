@@ -36,7 +36,7 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone)
 
   function concerns(event) {
     const { target } = event;
-    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return false;
+    if (hasModifier(event) || event.defaultPrevented) return false;
     if (!root.contains(target) && !(isIdle(target) && (alone ? isInWindow(root) : root.matches(":hover")) && IDLE_KEYS.includes(event.key))) return false;
     if (target.matches("select, textarea, [contenteditable]")) return false;
     if (target.matches("input")) return target.type === "range" && [" ", "Enter", "Escape"].includes(event.key);
@@ -50,9 +50,6 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone)
     action(event);
   });
 }
-
-// Whether nothing has the focus.
-const isIdle = (target) => target === document.body || target === document.documentElement;
 
 function isInWindow(root) {
   const { top, bottom, width } = root.getBoundingClientRect();

@@ -47,17 +47,15 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
   }
 
   function onKey(event) {
-    if (root.querySelector("dialog[open]")) return; // it takes the keys
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (hasModifier(event) || root.querySelector("dialog[open]")) return; // a dialog takes the keys
     if (event.key === "Escape" && isOn()) {
       event.stopPropagation();
       return leave();
     }
-    const writes = event.target.matches?.("input:not([type=range]), textarea, select");
     // A click on the tab leaves the focus there, and the key means the part that the tab shows.
     const idle = event.target === document.body || event.target.matches?.("[role=tab][aria-selected=true]");
     const meant = isOn() || root.contains(event.target) || (idle && root.offsetParent);
-    if (event.key.toLowerCase() === "l" && meant && !writes) toggle();
+    if (event.key.toLowerCase() === "l" && meant && !isWriting(event.target)) toggle();
   }
 
   listenWhile(root, "resize", () => isOn() && grow(), { target: window });

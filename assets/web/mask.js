@@ -107,7 +107,7 @@ function planMask(scene, room) {
   return { count, gutter, prefix, cell, top, left, width: left + cell * count + 4, height: top + cell * count + 6 };
 }
 
-// An empty canvas of the plan's size, sharp on dense screens.
+// The pen of an empty canvas of the plan's size, sharp on dense screens.
 function blank(canvas, plan) {
   const ratio = (window.devicePixelRatio || 1) * (canvas.currentCSSZoom || 1); // lecture mode zooms
   const [width, height] = [Math.round(plan.width * ratio), Math.round(plan.height * ratio)];

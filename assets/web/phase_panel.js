@@ -85,6 +85,7 @@ function phaseButton(name, onclick) {
 
 function phasePicture(scene, phase, room) {
   if (phase === "propose") return [draftingPicture(scene)];
-  if (phase === "layout" || phase === "verify" || phase === "keep") return [html("div", { class: "mdv-kvbox", tabindex: "0", role: "group", "aria-label": say`Slots of the cache, scrolls sideways` }, kvPicture(scene, room, STAGE[phase]))];
-  return [];
+  if (!ROW_PHASES.includes(phase)) return [];
+  return [html("div", { class: "mdv-kvbox", tabindex: "0", role: "group", "aria-label": say`Slots of the cache, scrolls sideways` },
+    kvPicture(scene, room, STAGE[phase]))];
 }

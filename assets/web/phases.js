@@ -10,6 +10,9 @@ const PHASE_TITLES = {
 const TIMED_BY = { propose: "propose", layout: "propose", mask: "verify", verify: "verify", judge: "accept", next: "accept", keep: "commit" };
 const CLOCK_OWNERS = { propose: "propose", verify: "verify", accept: "judge", commit: "keep" };
 
+// Those whose picture is the step's row of cache slots.
+const ROW_PHASES = ["layout", "verify", "keep"];
+
 // Plain decoding guesses nothing: no tree to propose, to lay out or to judge.
 const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "keep", "next"]);
 

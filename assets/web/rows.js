@@ -19,7 +19,10 @@ function treeRows(parents) {
 function edgePath(plan, fromDepth, fromRow, toDepth, toRow) {
   const half = plan.style.height / 2;
   const [x1, y1] = [plan.x(fromDepth) + plan.style.width, plan.y(fromRow) + half];
-  const [x2, y2] = [plan.x(toDepth), plan.y(toRow) + half];
+  return curvePath(x1, y1, plan.x(toDepth), plan.y(toRow) + half);
+}
+
+function curvePath(x1, y1, x2, y2) {
   const bend = (x1 + x2) / 2;
   return `M${x1},${y1}C${bend},${y1} ${bend},${y2} ${x2},${y2}`;
 }

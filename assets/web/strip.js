@@ -16,7 +16,7 @@ function makeStrip(store) {
   const card = html("section", { class: "mdv-card mdv-area-text", "aria-label": say`Text` },
     cardHead(say`Text`, say`every token, marked by who proposed it`, legend, tools.box), box);
   const [before, behind] = [-TURN, TURN].map((by) => html("button", { type: "button", class: "mdv-textmore", hidden: true, onclick: () => turn(by) }));
-  const drawn = { trace: null, first: 0, last: -1, pages: new Map(), tokens: new Map(), steps: 0, heads: 0, drafter: "", at: -1, lit: null, sources: [] };
+  const drawn = { trace: null, pages: new Map(), tokens: new Map() }; // `restart` adds the rest
 
   box.addEventListener("click", (event) => {
     const token = event.target.closest("[data-node]");

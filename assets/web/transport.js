@@ -71,7 +71,10 @@ function makeTransport(store, phases) {
     const { playing, index, live, follow } = scene.state;
     const shown = scene.step || scene.brief;
     if (playing && timer === null) timer = setTimeout(advance, pace());
-    if (!playing && timer !== null) timer = void clearTimeout(timer) ?? null;
+    if (!playing) {
+      clearTimeout(timer);
+      timer = null;
+    }
     play.replaceChildren(icon(ICONS[playing ? "pause" : "play"]));
     play.setAttribute("aria-label", playing ? say`Pause (space)` : say`Play (space)`);
     range.max = Math.max(0, total - 1);
@@ -100,11 +103,7 @@ function makeTransport(store, phases) {
   function paintTicks({ steps, index, ink }) {
     const [width, height] = [room.width, 34];
     if (width < 20) return;
-    const ratio = (window.devicePixelRatio || 1) * (ticks.currentCSSZoom || 1); // lecture mode zooms
-    Object.assign(ticks, { width: width * ratio, height: height * ratio });
-    Object.assign(ticks.style, { width: width + "px", height: height + "px" });
-    const pen = ticks.getContext("2d");
-    pen.scale(ratio, ratio);
+    const pen = blank(ticks, { width, height });
     const { tokens, most } = sumsOf({ steps });
     // Of a long run a bar stands for several steps and is as high as their mean.
     const together = Math.max(1, Math.ceil(steps.length / Math.max(1, Math.floor((width - THUMB) / LEAST_PITCH))));

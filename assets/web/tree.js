@@ -61,7 +61,6 @@ function makeTree(store, whole = false) {
   const isFilled = () => getComputedStyle(box).flexGrow !== "0"; // the page gives the box its height
 
   function planOf(scene) {
-    scene.rows = rowsOf(scene);
     if (!whole || !room.width) return planTree(scene, isSlim(scene));
     const height = isFilled() ? { height: box.clientHeight - 44 } : { height: Infinity, most: WHOLE.free }; // a box as high as its tree
     return planTree(scene, isSlim(scene), { width: room.width - 4, ...height });
@@ -186,7 +185,7 @@ function makeTree(store, whole = false) {
 function planTree(scene, slim = false, room = null) {
   const { step, recorded, verdict } = scene;
   const { shown, folds } = foldTree(scene);
-  const rowOf = folds.length ? foldedRows({ shown, folds }, recorded.parents) : new Map(scene.rows.map((row, i) => [i, row]));
+  const rowOf = folds.length ? foldedRows({ shown, folds }, recorded.parents) : new Map(treeRows(recorded.parents).entries());
   const depths = step.nodes.map((node) => node.depth);
   const end = verdict.path.at(-1);
   const sameEnd = recorded.path.at(-1) === end;
@@ -241,9 +240,7 @@ function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, 
   return edge;
 }
 
-const rowsOf = ({ recorded }) => treeRows(recorded.parents);
-
 function drawingOrder({ recorded }) {
-  const rows = rowsOf({ recorded });
+  const rows = treeRows(recorded.parents);
   return recorded.parents.map((_, i) => i).sort((a, b) => rows[a] - rows[b] || lineage(recorded.parents, a).length - lineage(recorded.parents, b).length);
 }

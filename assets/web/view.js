@@ -235,10 +235,9 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
   const heat = isKnown(temperature) ? `, T = ${temperature}` : "";
   if (acceptance === "typical" && temperature <= 0) return say`typical acceptance at T = 0: greedy`;
   if (acceptance === "typical") return say`typical acceptance, ε = ${epsilon}, δ = ${delta}${heat}`;
-  if (acceptance === "match") return temperature === 0 ? say`greedy, the model’s own choice` : say`exact sampling` + heat;
-  if (acceptance === "nucleus") return temperature === 0 ? say`greedy, the model’s own choice` : say`nucleus acceptance` + heat;
-  if (acceptance === "rejection") return temperature === 0 ? say`greedy, the model’s own choice` : say`rejection sampling` + heat;
-  return acceptance + heat;
+  const sampling = { match: say`exact sampling`, nucleus: say`nucleus acceptance`, rejection: say`rejection sampling` }[acceptance];
+  if (sampling && temperature === 0) return say`greedy, the model’s own choice`;
+  return (sampling ?? acceptance) + heat;
 }
 
 // Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;

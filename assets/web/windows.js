@@ -16,6 +16,15 @@ const NO_ANSWER = phrase("The server does not answer, so the details are not her
 // What the server keeps of a run; an error's words are those it sent, for the reader.
 const ofServer = (work) => work.catch((error) => { throw new Error(LANGUAGE.tell(error.message || NO_ANSWER)); });
 
+// Gives the `steps`, of which the first is number `first` of the run, the details of a window.
+function fillIn(steps, first, number, found, tables) {
+  found.forEach((step, i) => {
+    const index = number * WINDOW + i;
+    const known = steps[index - first];
+    if (known && isBrief(known)) steps[index - first] = unpackedStep(step, index, tables);
+  });
+}
+
 function makeWindows(store) {
   const { state } = store;
   let kept = { trace: null, order: [] }; // windows with details, the last used one at the end
@@ -94,11 +103,7 @@ function makeWindows(store) {
   }
 
   function put(number, found) {
-    const { steps } = state.trace;
-    found.slice(0, Math.max(0, steps.length - number * WINDOW)).forEach((step, i) => {
-      const index = number * WINDOW + i;
-      if (isBrief(steps[index])) steps[index] = unpackedStep(step, index, state.tables);
-    });
+    fillIn(state.trace.steps, 0, number, found, state.tables);
     use(number);
     dropOthers();
   }
@@ -109,11 +114,7 @@ function makeWindows(store) {
     const steps = trace.steps.slice(first, last + 1);
     for (let number = windowOf(first); number <= windowOf(last); number++) {
       if (!steps.some((step) => isBrief(step) && windowOf(step.index) === number)) continue;
-      const found = await ofServer(window.medusaChannel.steps(key, number));
-      found.forEach((step, i) => {
-        const place = number * WINDOW + i - first;
-        if (steps[place] && isBrief(steps[place])) steps[place] = unpackedStep(step, place + first, tables);
-      });
+      fillIn(steps, first, number, await ofServer(window.medusaChannel.steps(key, number)), tables);
     }
     return steps;
   }

@@ -243,7 +243,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     page.locator(".learn-prompt").fill(prompt)
     page.locator(".learn-yours .learn-primary").click()
     says(page, ".learn-source", "your own run")
-    told = page.evaluate("document.querySelector('.learn-host').learn.state.trace")
+    told = page.evaluate("document.querySelector('.learn-host').learn.state.run.trace")
     assert told["prompt"]["text"] == prompt
     assert page.evaluate("medusaSettings['decode-view'].tree") == "default"
     assert [len(step["nodes"]) for step in told["steps"]] == [16] * len(told["steps"])

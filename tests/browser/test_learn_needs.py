@@ -135,8 +135,8 @@ def test_a_run_of_another_drafter_is_told_where_the_card_is_not_about_heads(page
 def test_start_over_forgets_answers_and_keeps_the_run(page):
     walk(page, RUNS[list(RUNS)[1]])
     page.locator(".learn-head .learn-link").click()
-    state = page.evaluate("() => { const { state } = document.querySelector('.learn-host').learn; "
-                          "return [state.run.name.text, state.trace.prompt.text, state.card]; }")  # fmt: skip
+    state = page.evaluate("() => { const { run, card } = document.querySelector('.learn-host').learn.state; "
+                          "return [run.name.text, run.trace.prompt.text, card]; }")  # fmt: skip
     assert state == ["own", RUNS[list(RUNS)[1]]["prompt"]["text"], 0]
     assert page.locator(".learn-progress").inner_text().startswith(f"0 of {len(CARDS)}")
     shown = "trace => document.querySelector('.learn-host').learn.takeRun({ trace, name: "

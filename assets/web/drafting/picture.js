@@ -83,8 +83,8 @@ const guessesOf = (step, head) => guessesOfLevel(step.nodes.filter((node) => nod
 function foretells(step, guesses, depth, by) {
   if (depth === 1) return say`next token after the root`;
   if (!methodOf(by).drafting?.feeds || !guesses.length) return say`token ${depth} after the root`;
-  const path = lineage(step.nodes.map((node) => node.parent ?? -1), guesses[0].parent).reverse();
-  return say`token ${depth}, after ${"“" + visible(path.map((id) => step.nodes[id].text).join("")) + "”"}`;
+  const path = lineage(parentsOf(step), guesses[0].parent).reverse();
+  return say`token ${depth}, after ${joined(path.map((id) => step.nodes[id]))}`;
 }
 
 // The cache rows that a drafter sees, in bins, where not all.
@@ -139,7 +139,7 @@ function textReader({ step, steps, trace, chain }) {
   const pieces = trace.prompt?.texts ?? [];
   const start = steps[0].cache_length;
   const written = steps.slice(0, steps.indexOf(step)).flatMap((each) => emittedNodes(each).map((node) => node.text));
-  const path = [...lineage(step.nodes.map((node) => node.parent ?? -1), chain[0].parent).reverse().map((id) => step.nodes[id]), ...chain];
+  const path = [...lineage(parentsOf(step), chain[0].parent).reverse().map((id) => step.nodes[id]), ...chain];
   return (place) => (place < start ? pieces[place] : place < step.cache_length ? written[place - start] : path[place - step.cache_length]?.text) ?? null;
 }
 

@@ -35,7 +35,7 @@ function mountLearn(host, content) {
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
   let asked = "{}"; // model and device that the reader named last
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
-  const state = { run: null, shown: null, trace: null, card: 0, language: languageOf(texts) };
+  const state = { run: null, shown: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
   const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
@@ -64,7 +64,7 @@ function mountLearn(host, content) {
   }
 
   function show(run, number) {
-    Object.assign(state, { run, trace: run.trace, card: Math.max(0, Math.min(cardsNow().length - 1, number)) });
+    Object.assign(state, { run, card: Math.max(0, Math.min(cardsNow().length - 1, number)) });
     speak();
   }
 

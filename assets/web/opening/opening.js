@@ -89,24 +89,13 @@ function makeOpening(root, trace, beside) {
 // The opening as an animated GIF, of the same frames as on the screen.
 async function openingFilm(root, trace, beside, told, signal) {
   const show = openingPicture(trace, beside, false);
-  const stage = html("div", { class: "mdv mdv-filmstage", "aria-hidden": "true", "data-drafter": root.dataset.drafter }, show.picture);
-  root.parentElement.append(stage);
-  try {
-    const gif = makeGif(show.width, show.height);
-    const pen = html("canvas", { width: show.width, height: show.height }).getContext("2d", { willReadFrequently: true });
-    const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
-    const frames = Math.ceil(show.end * OPENING_FRAMES);
+  const frames = Math.ceil(show.end * OPENING_FRAMES);
+  return withFilmStage(root, show, signal, async ({ gif, shoot }) => {
     for (let i = 0; i <= frames; i++) {
       show.paint(i / OPENING_FRAMES);
-      const drawn = [...show.picture.children].map(styledCopy);
-      pen.drawImage(await loaded(standalone(show.width, show.height, ground, ...drawn)), 0, 0);
-      await new Promise((done) => setTimeout(done)); // for the page to be drawn
-      signal.throwIfAborted();
-      gif.add(pen.getImageData(0, 0, show.width, show.height).data, i === frames ? 3000 : 1000 / OPENING_FRAMES);
+      await shoot(show.picture, i === frames ? 3000 : 1000 / OPENING_FRAMES);
       told(i, frames);
     }
     return gif.finished();
-  } finally {
-    stage.remove();
-  }
+  });
 }

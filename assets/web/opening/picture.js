@@ -96,7 +96,7 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bot
   const { step } = pass;
   const nodes = step ? step.nodes : pass.tokens;
   const first = lane.passes.slice(0, number).reduce((sum, each) => sum + each.tokens.length, 0);
-  const rows = step ? treeRows(step.nodes.map((node) => node.parent ?? -1)) : [0];
+  const rows = step ? treeRows(parentsOf(step)) : [0];
   const scale = Math.min(widest, (bottom - top - 8) / ((Math.max(...rows) + 1) * show.pitch[1]));
   const [wide, high] = show.chip;
   const parts = nodes.map((node, i) => {
@@ -143,9 +143,8 @@ function paintNode({ group, chip, end, tree, born, depth }, share, scale) {
 }
 
 function edgeBetween(from, to, [wide, high], scale) {
-  const [x1, y1, x2, y2] = [from.x + wide * scale, from.y + (high / 2) * scale, to.x, to.y + (high / 2) * scale];
-  const bend = (x1 + x2) / 2;
-  return svg("path", { class: "mdv-edge", d: `M${x1},${y1}C${bend},${y1} ${bend},${y2} ${x2},${y2}` });
+  const half = (high / 2) * scale;
+  return svg("path", { class: "mdv-edge", d: curvePath(from.x + wide * scale, from.y + half, to.x, to.y + half) });
 }
 
 // Where the prompt's last words and the tokens stand, in three lines.

@@ -185,7 +185,7 @@ function show(message, fresh, at = null) {
 }
 
 view.addEventListener("keydown", (event) => {
-  if (!player || event.altKey || event.ctrlKey || event.metaKey) return;
+  if (!player || hasModifier(event)) return;
   const tag = event.target.tagName;
   if (event.key === " " && tag !== "BUTTON" && tag !== "SELECT") player.toggle();
   else if (event.key === "ArrowRight" && tag !== "SELECT") player.hop(1);

@@ -9,35 +9,39 @@ const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many
 async function makeFilm(root, trace, first, last, told, signal, most = MOST_FILM_BYTES) {
   const indices = Array.from({ length: last - first + 1 }, (_, i) => first + i);
   const shots = indices.flatMap((index) => filmPhases(trace.steps[index]).map(([phase, ms]) => ({ index, phase, ms })));
-  const stage = html("div", { class: "mdv mdv-filmstage", "aria-hidden": "true", "data-drafter": root.dataset.drafter });
-  root.parentElement.append(stage); // where the page's rules and theme hold
-  try {
-    const size = filmSize(indices.map((index) => filmScene(trace, index, filmPhases(trace.steps[index]).at(-1)[0])));
-    const gif = makeGif(size.width, size.height);
-    const canvas = html("canvas", { width: size.width, height: size.height });
-    const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const size = filmSize(indices.map((index) => filmScene(trace, index, filmPhases(trace.steps[index]).at(-1)[0])));
+  return withFilmStage(root, size, signal, async ({ stage, gif, shoot }) => {
     let ended = first;
-    for (const [frame, shot] of shots.entries()) {
-      if (shot.index > ended && gif.size() > most) return { blob: gif.finished(), frames: frame, last: ended };
-      ended = shot.index;
-      pen.drawImage(await loaded(frameOf(stage, trace, shot, size)), 0, 0);
-      await new Promise((done) => setTimeout(done)); // for the page to be drawn, and Cancel to be heard
-      signal.throwIfAborted();
-      gif.add(pen.getImageData(0, 0, size.width, size.height).data, shot.ms);
+    for (const [frame, { index, phase, ms }] of shots.entries()) {
+      if (index > ended && gif.size() > most) return { blob: gif.finished(), frames: frame, last: ended };
+      ended = index;
+      stage.dataset.phase = phase; // the page's rules for the phases hold for the film too
+      await shoot(filmFrame(filmScene(trace, index, phase), size), ms);
       told({ frame: frame + 1, frames: shots.length, bytes: gif.size() });
     }
     return { blob: gif.finished(), frames: shots.length, last };
+  });
+}
+
+// What `make` returns, which draws a GIF's frames: `shoot(picture, ms)` puts a picture on the stage and adds it.
+async function withFilmStage(root, { width, height }, signal, make) {
+  const stage = html("div", { class: "mdv mdv-filmstage", "aria-hidden": "true", "data-drafter": root.dataset.drafter });
+  const gif = makeGif(width, height);
+  const pen = html("canvas", { width, height }).getContext("2d", { willReadFrequently: true });
+  async function shoot(picture, ms) {
+    if (picture.parentNode !== stage) stage.replaceChildren(picture);
+    const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
+    pen.drawImage(await loaded(standalone(width, height, ground, ...[...picture.children].map(styledCopy))), 0, 0);
+    await new Promise((done) => setTimeout(done)); // for the page to be drawn, and Cancel to be heard
+    signal.throwIfAborted();
+    gif.add(pen.getImageData(0, 0, width, height).data, ms);
+  }
+  root.parentElement.append(stage); // where the page's rules and theme hold
+  try {
+    return await make({ stage, gif, shoot });
   } finally {
     stage.remove();
   }
-}
-
-function frameOf(stage, trace, { index, phase }, size) {
-  stage.dataset.phase = phase; // the page's rules for the phases hold for the film too
-  const drawn = filmFrame(filmScene(trace, index, phase), size);
-  stage.replaceChildren(drawn);
-  const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
-  return standalone(size.width, size.height, ground, ...[...drawn.children].map(styledCopy));
 }
 
 // The part of the Share menu that asks for a film: which steps, how far it is, and Cancel.

@@ -14,7 +14,7 @@ function filmScene(trace, index, phase) {
   const state = { trace, index, phase, settings: null, node: null, hover: null, pinned: false, unfolded: false };
   const scene = Object.assign(sceneOf(state), { uid: "film" });
   // The kept path and the next root in one frame.
-  return Object.assign(scene, { rows: rowsOf(scene) }, phase === "keep" ? { stage: STAGE.next } : {});
+  return phase === "keep" ? Object.assign(scene, { stage: STAGE.next }) : scene;
 }
 
 // Which frames show a step: [phase, milliseconds]. Plain decoding has no guesses to show or to judge.

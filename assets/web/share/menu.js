@@ -26,7 +26,7 @@ function makeShareMenu(view, page) {
     [say`Keep the run`, [
       page.shell && button("html", say`Replay as one HTML file`, "whole", saveReplay),
       button("json", say`Trace (JSON)`, "run", saveTrace),
-      button("csv", say`Steps (CSV)`, "step", () => save("medusa-steps.csv", "text/csv;charset=utf-8", stepsAsCsv(state.trace))),
+      button("csv", say`Steps (CSV)`, "step", saveSteps),
       page.open && button("open", say`Open a trace …`, "", () => chooser.click()),
     ]],
     [say`Pictures of this step`, [
@@ -80,9 +80,13 @@ function makeShareMenu(view, page) {
     copied.hidden = true;
   }
 
-  function save(name, type, text) {
-    saveFile(name, new Blob([text], { type }));
+  function save(name, blob) {
+    saveFile(name, blob);
     tell(say`Saved as ${name}.`);
+  }
+
+  function saveSteps() {
+    save("medusa-steps.csv", new Blob([stepsAsCsv(state.trace)], { type: "text/csv;charset=utf-8" }));
   }
 
   // A long run's trace comes from the server as it is saved; another one goes out step by step, so that no second
@@ -91,20 +95,18 @@ function makeShareMenu(view, page) {
     const { packed, key } = state;
     if (!packed.steps) {
       tell(say`Fetching about ${megabytes(bytesOf(state))} MB …`);
-      saveFile("medusa-run.json", await ofServer(window.medusaChannel.trace(key)));
-      return tell(say`Saved as ${"medusa-run.json"}.`);
+      return save("medusa-run.json", await ofServer(window.medusaChannel.trace(key)));
     }
     const [before, behind] = JSON.stringify({ ...packed, steps: [] }).split('"steps":[]');
     const steps = packed.steps.map((step, i) => (i ? "," : "") + JSON.stringify(step));
-    saveFile("medusa-run.json", new Blob([before, '"steps":[', ...steps, "]", behind], { type: "application/json" }));
-    tell(say`Saved as ${"medusa-run.json"}.`);
+    save("medusa-run.json", new Blob([before, '"steps":[', ...steps, "]", behind], { type: "application/json" }));
   }
 
   async function saveReplay() {
     const shell = await page.shell();
     if (!TRACE_SLOT.test(shell)) throw new Error(say`the server sent no replay file: reload the page`);
     const data = JSON.stringify(state.packed).replace(/[<>&\u2028\u2029]/g, (sign) => "\\u" + hex(sign.charCodeAt(0), 4));
-    save("medusa-run.html", "text/html;charset=utf-8", shell.replace(TRACE_SLOT, (_, before) => before + data));
+    save("medusa-run.html", new Blob([shell.replace(TRACE_SLOT, (_, before) => before + data)], { type: "text/html;charset=utf-8" }));
   }
 
   async function picture(what, kind) {
@@ -112,8 +114,7 @@ function makeShareMenu(view, page) {
     const ground = getComputedStyle(root).getPropertyValue("--mdv-card").trim();
     const made = what === "tree" ? treePicture(root, ground) : maskPicture({ ...sceneOf(state), ink }, ground);
     const name = `medusa-${what}-step-${state.index + 1}.${kind}`;
-    saveFile(name, kind === "svg" ? new Blob([svgText(made)], { type: "image/svg+xml" }) : await asPng(made));
-    tell(say`Saved as ${name}.`);
+    save(name, kind === "svg" ? new Blob([svgText(made)], { type: "image/svg+xml" }) : await asPng(made));
   }
 
   // The text of the prompt box is known for a run of this page; a recorded one has token ids and what they spell.
