@@ -20,7 +20,7 @@ READY = {  # content of a tab once it is drawn
     "Learn": ".learn-choice",
     "Side by side": ".race-lane",
     "Methods": "#methods-table table",
-    "Speed": "#speed-curves .js-plotly-plot",
+    "Speed": "#speed-bars .js-plotly-plot",
     "Trees": "#trees-speed .js-plotly-plot",
     "Train": "#train-loss .js-plotly-plot",
     "Hardware": "#hardware-roofline .js-plotly-plot",

@@ -39,8 +39,9 @@ def test_a_phone_needs_no_sideways_scrolling(shipped_address, open_page, scheme)
     turn_to(page, "Train", "#train-top5 .main-svg")
     assert fits(page)
     turn_to(page, "Experiments", "#experiment-choice")
-    for name in ("table2", "figure4"):
-        page.locator(f"#experiment-choice input[value={name}]").check()
+    for name, title in (("table2", "Ways to train"), ("figure4", "Sparse against dense trees")):
+        page.locator("#experiment-choice input").click()
+        page.get_by_role("option", name=title).click()
         page.wait_for_function(EXPERIMENT, arg=f"reproduce {name}")
         assert fits(page)
     page.wait_for_selector("#experiment-charts .js-plotly-plot .main-svg")

@@ -165,6 +165,7 @@ def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Speedup of every method by kind of text or temperature, and why more tokens need not be faster."""
+    colours = palette(dark)
     rows = [row for row in record.rows if row.series != STEP]
     methods = list(dict.fromkeys(row.series for row in rows))
     kinds = list(dict.fromkeys(row.label for row in rows))
@@ -174,7 +175,8 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     by_kind.add_heatmap(
         z=table, x=kinds, y=list(map(series_title, methods)), zmid=1.0, xgap=2, ygap=2, showscale=False,
         text=[["" if value is None else f"{value:.2f}" for value in row] for row in table],
-        texttemplate="%{text}", textfont={"size": 13}, colorscale=palette(dark).scale,
+        texttemplate="%{text}", textfont={"size": 13, "color": colours.text},
+        colorscale=((0.0, colours.paper), (1.0, "#1B5E8C" if dark else "#8CC4EA")),
         hovertemplate="%{y}, %{x}: %{z:.2f} times plain decoding's tokens/s<extra></extra>",
     )  # fmt: skip
     by_kind.update_xaxes(type="category", showgrid=False)

@@ -122,13 +122,16 @@ def build(assets: Path) -> None:
     names = sorted(
         experiment_names(), key=lambda name: (order.index(name) if name in order else len(order), name)
     )
-    choice = gr.Radio(
-        [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
-        value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
-    )  # fmt: skip
     dark = gr.Checkbox(visible=False)
     first = load_section(assets, names[0])
-    text = html_part(first.introduction, "experiment-text")
+    with gr.Row():
+        choice = gr.Dropdown(
+            [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
+            value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
+            filterable=False, min_width=320,
+        )  # fmt: skip
+        with gr.Column(scale=2, min_width=320):
+            text = html_part(first.introduction, "experiment-text")
     with gr.Row(elem_id="experiment-charts"):
         plots = [gr.Plot(min_width=320, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
     details = html_part(first.details, "experiment-details")

@@ -109,9 +109,12 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     """All that stands beside the controls; the curves are the chosen ones, else those last measured."""
     swept = list(results.sweeps)
     sweep = part if part != STEP else swept[-1] if swept else NODES
+    points = results.points(sweep)
+    along = len({point.name for point in points}) < len(points)  # a point a method is no curve
+    curves = sweep_curves(sweep, points, dark) if along else None
     return (
         results.sentence(), results.warning(), results.where(), step_bars(results.step_times(), dark),
-        _table(results), sweep_curves(sweep, results.points(sweep), dark), results.where_swept(sweep),
+        _table(results), gr.Plot(curves, visible=along), results.where_swept(sweep),
     )  # fmt: skip
 
 
