@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from medusa_core.trees.origin import Origin
-from medusa_core.trees.tree import ancestor_rows, depths_of
+from medusa_core.trees.tree import ancestor_mask, depths_of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class TokenTree:
             parents=list(parents),
             depths=depths_of(parents),
             origins=list(origins),
-            mask=torch.tensor(ancestor_rows(parents), dtype=torch.bool, device=device),
+            mask=torch.from_numpy(ancestor_mask(parents)).to(device),
             draft_logp=draft_logp,
         )
 

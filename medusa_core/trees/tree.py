@@ -21,6 +21,9 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from medusa_core.errors import MedusaError, name_fix, reason_of
 from medusa_core.files import read_text
 
@@ -102,9 +105,9 @@ class Topology:
             return self
         return Topology(tuple(choice for choice in self.choices if len(choice) <= depth))
 
-    def mask(self) -> list[list[bool]]:
-        """Rows [N][N]: row i may attend to column j, which is i itself or an ancestor of i."""
-        return ancestor_rows(self.parents)
+    def mask(self) -> NDArray[np.bool_]:
+        """[N, N]: row i may attend to column j, which is i itself or an ancestor of i."""
+        return ancestor_mask(self.parents)
 
     def graph(self) -> nx.DiGraph:
         """The tree as a networkx graph with edges from parent to child, nodes in order."""
@@ -131,14 +134,13 @@ def paths_of(parents: Sequence[int]) -> list[list[int]]:
     return paths
 
 
-def ancestor_rows(parents: Sequence[int]) -> list[list[bool]]:
-    """Rows [N][N] of the tree mask: a node sees its ancestors and itself."""
-    rows: list[list[bool]] = []
+def ancestor_mask(parents: Sequence[int]) -> NDArray[np.bool_]:
+    """The tree mask [N, N]: a node sees its ancestors and itself."""
+    mask = np.eye(len(parents), dtype=np.bool_)
     for node, parent in enumerate(parents):
-        row = list(rows[parent]) if parent >= 0 else [False] * len(parents)
-        row[node] = True
-        rows.append(row)
-    return rows
+        if parent >= 0:
+            mask[node] |= mask[parent]
+    return mask
 
 
 def depths_of(parents: Sequence[int]) -> list[int]:
