@@ -73,7 +73,7 @@ function idleBar({ acceptance, temperature, method }) {
   if (METHODS[method] && METHODS[method].mark === "") return say`ε and δ have no effect: this method guesses nothing`;
   const greedy = temperature <= 0;
   if (acceptance === undefined || acceptance === "typical") return greedy ? say`ε and δ have no effect at temperature 0 (greedy matching): raise it` : "";
-  return greedy ? say`ε and δ have no effect: they need the rule “typical”, in the settings, and a temperature above 0` : say`ε and δ have no effect: choose the rule “typical”`;
+  return greedy ? say`ε and δ have no effect: choose the rule “typical” and T > 0` : say`ε and δ have no effect: choose the rule “typical”`;
 }
 
 // Which run the view still shows though it is not that of the mode beside it, or "". A run's `mode` is that of

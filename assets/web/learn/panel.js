@@ -59,7 +59,7 @@ function mountLearn(host, content) {
     if (why) return why;
     show({ trace, name, teller: makeTeller(trace, records), answers: {} }, 0);
     card.title.focus();
-    side.scrollIntoView({ block: "start" });
+    card.title.scrollIntoView({ block: "start" });
     return "";
   }
 
@@ -99,7 +99,7 @@ function mountLearn(host, content) {
   // A card starts at its top, whatever was scrolled for the one before.
   function toStart() {
     for (const box of [root, side, stage.node]) box.scrollTop = 0;
-    if (side.getBoundingClientRect().top < 0) side.scrollIntoView({ block: "start" });
+    if (card.title.getBoundingClientRect().top < 0) card.title.scrollIntoView({ block: "start" });
   }
 
   function choose(choice) {
