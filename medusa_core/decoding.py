@@ -99,11 +99,11 @@ class Run:
 
     @property
     def own_cache(self) -> TreeCache:
-        """The cache, once the run has ``opened``."""
+        """The cache, once ``open_cache`` has made it."""
         assert self.cache is not None
         return self.cache
 
-    def opened(self) -> Sequence[int]:
+    def open_cache(self) -> Sequence[int]:
         """Make room in the cache; return the part of the prompt that is to be read into it."""
         slots = rows_of_run(self.target, self.drafter, len(self.prompt), self.budget)
         if self.cache is None:
@@ -151,7 +151,7 @@ class Run:
         self.root = verdict.bonus
 
     def emit(self, accepted: list[int]) -> list[int]:
-        """The tokens that belong to the text, which may end with them."""
+        """End the step; return its tokens that belong to the text, which may end with them."""
         emitted, self.finish_reason = self.stopper.cut(accepted)
         if self.finish_reason is None and self.own_cache.length >= self.target.context:
             self.finish_reason = "context"
@@ -204,8 +204,12 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         emitted = [run.emit(one.verdict.accepted) for run, one in zip(running, judged, strict=True)]
         ms = clock.times()
         for run, one, tokens, length in zip(running, judged, emitted, lengths, strict=True):
-            index, reason, logits = run.steps - 1, run.finish_reason, one.model_logits
-            yield run, Step(index, one.tree, one.verdict, one.logits, tokens, length, ms, reason, logits)
+            step = Step(
+                index=run.steps - 1, tree=one.tree, verdict=one.verdict, logits=one.logits,
+                model_logits=one.model_logits, emitted=tokens, cache_length=length, ms=ms,
+                finish_reason=run.finish_reason,
+            )  # fmt: skip
+            yield run, step
         running = [run for run in running if run.finish_reason is None]
 
 
@@ -257,7 +261,7 @@ def read_prompt(run: Run) -> None:
 
 def _begin(target: Target, runs: Sequence[Run]) -> None:
     """Read the prompts, in one forward where they are short."""
-    texts = [run.opened() for run in runs]
+    texts = [run.open_cache() for run in runs]
     read = target.prefill_all(texts, [run.own_cache for run in runs], runs[0].drafter.features)
     for run, (logits, features) in zip(runs, read, strict=True):
         run.begin(logits, features)
