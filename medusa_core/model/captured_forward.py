@@ -166,6 +166,8 @@ class CapturedForward(TransformersForward):
             memory = _Memory(cache.tree_layers)
         else:
             self._idle.remove(memory)
+            for layer in memory.layers:
+                layer.clear()
         self._memories[cache] = memory
         weakref.finalize(cache, self._give_back, memory)
         return cache

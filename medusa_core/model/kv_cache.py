@@ -117,6 +117,17 @@ class TreeLayer(CacheLayerMixin):
         """Forget every row; the memory stays."""
         self.length = 0
 
+    def clear(self) -> None:
+        """Set all slots to 0, since those of a run that overflowed hold NaN, which no mask removes.
+
+        A masked key may only have −∞ added to its score, and a masked value is multiplied by 0.
+        """
+        if self.is_initialized:
+            # Memory that was allocated in inference mode can only be written in it.
+            with torch.inference_mode():
+                for held in self._held:
+                    held.zero_()
+
 
 class TreeCache(Cache):
     """The cache of one run: ``layers`` layers of ``slots`` rows."""

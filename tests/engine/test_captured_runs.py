@@ -115,6 +115,24 @@ def test_two_runs_at_once_have_buffers_of_their_own(model):
     assert (again.length, again.tree_layers[0].keys.data_ptr()) == (0, places[0])
 
 
+@pytest.mark.parametrize("kernel", ["sdpa", "eager"])
+@pytest.mark.parametrize("tensor", ["keys", "values"])
+def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(model, kernel, tensor):
+    """A recorded step reads a whole bucket, and NaN passes through a mask."""
+    model.set_attn_implementation(kernel)
+    target, answers = captured_target(model), []
+    for _ in range(2):
+        cache = target.new_cache(20)
+        with torch.inference_mode():
+            target.prefill(tiny.PROMPT, cache)
+            answers.append(target.verify(tiny.token_tree([-1, 0], [5, 6]), cache)[0].clone())
+            for layer in cache.tree_layers:
+                getattr(layer, tensor).fill_(torch.nan)
+        del cache, layer
+        gc.collect()
+    assert torch.equal(*answers)
+
+
 @torch.inference_mode()
 def test_room_can_grow_and_committed_rows_stay(model):
     target = captured_target(model)
