@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -153,19 +153,19 @@ class CapturedForward(TransformersForward):
         super().__init__(held, masks)
         self._record = record
         self._parts: Callable[[], AbstractContextManager[None]] = parts.in_place if parts else nullcontext
-        self._idle: list[_Memory] = []
+        self._idle: list[_Memory] = []  # the smallest first
+        # Finalizers of caches hand memories back, in any thread and also within a block that holds the lock.
+        self._lock = RLock()
         self._memories: weakref.WeakKeyDictionary[TreeCache, _Memory] = weakref.WeakKeyDictionary()
 
     def new_cache(self, slots: int) -> TreeCache:
         """An empty cache with room for the rows that pad a tree, in the smallest free memory that fits."""
-        fitting = [memory for memory in self._idle if memory.rows >= slots + SIZES[-1]]
-        memory = min(fitting, key=lambda one: one.rows, default=None)
+        memory = self._take(slots + SIZES[-1])
         layers = memory.layers if memory is not None else self._held.config.num_hidden_layers
         cache = TreeCache(layers, slots, SIZES[-1])
         if memory is None:
             memory = _Memory(cache.tree_layers)
         else:
-            self._idle.remove(memory)
             for layer in memory.layers:
                 layer.clear()
         self._memories[cache] = memory
@@ -244,10 +244,17 @@ class CapturedForward(TransformersForward):
             visible[SLIDING] = (full & (position > own[:, None] - self._masks.window))[None, None]
         return visible
 
+    def _take(self, rows: int) -> _Memory | None:
+        """The smallest free memory that has so many rows; from here on it is the caller's."""
+        with self._lock:
+            found = next((memory for memory in self._idle if memory.rows >= rows), None)
+            self._idle = [memory for memory in self._idle if memory is not found]
+        return found
+
     def _give_back(self, memory: _Memory) -> None:
-        self._idle.append(memory)
-        while len(self._idle) > _MOST_IDLE:
-            self._idle.remove(min(self._idle, key=lambda one: one.rows))
+        with self._lock:
+            # The smallest one goes, of equal ones the oldest.
+            self._idle = sorted([*self._idle, memory], key=lambda one: one.rows)[-_MOST_IDLE:]
 
 
 _READS = {

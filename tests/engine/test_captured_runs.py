@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tiny
 import torch
-from families import alone
+from families import alone, family_model
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.model import captured_forward
 from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
+from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.model.try_capture import capture_model
 
@@ -117,10 +120,9 @@ def test_two_runs_at_once_have_buffers_of_their_own(model):
 
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 @pytest.mark.parametrize("tensor", ["keys", "values"])
-def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(model, kernel, tensor):
+def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, tensor):
     """A recorded step reads a whole bucket, and NaN passes through a mask."""
-    model.set_attn_implementation(kernel)
-    target, answers = captured_target(model), []
+    target, answers = captured_target(family_model("llama", kernel)), []
     for _ in range(2):
         cache = target.new_cache(20)
         with torch.inference_mode():
@@ -131,6 +133,29 @@ def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(model, kern
         del cache, layer
         gc.collect()
     assert torch.equal(*answers)
+
+
+@torch.inference_mode()
+def test_runs_that_begin_at_the_same_time_do_not_share_a_memory(model, monkeypatch):
+    """The second one begins in another thread while the first one's cache is being made."""
+    target = captured_target(model)
+    target.prefill(tiny.PROMPT, target.new_cache(20))
+    gc.collect()
+    assert len(target.forward._idle) == 1
+    caches = []
+
+    def made(*given):
+        if not caches:
+            caches.append(None)
+            with ThreadPoolExecutor(1) as other:
+                caches[0] = other.submit(target.new_cache, 20).result()
+        return TreeCache(*given)
+
+    monkeypatch.setattr(captured_forward, "TreeCache", made)
+    caches.append(target.new_cache(20))
+    one, two = (cache.tree_layers[0] for cache in caches)
+    assert one is not two
+    assert one.is_initialized != two.is_initialized  # one of them has the memory that was free
 
 
 @torch.inference_mode()
