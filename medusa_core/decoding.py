@@ -284,7 +284,10 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
 
 
 def _check_output(logits: torch.Tensor, target: Target) -> None:
-    """Raise MedusaError when the largest logit after the prompt is not finite; later steps need no check."""
+    """Raise MedusaError when the largest logit after the prompt is not finite.
+
+    In later steps the rules check what they choose by. A step that is one call of C is not checked.
+    """
     largest = logits.amax()  # a NaN is carried along; -inf masks a token
     if not bool(torch.isfinite(largest)):
         kind = str(target.dtype).removeprefix("torch.")

@@ -46,15 +46,41 @@ def test_a_token_that_is_certain_is_drawn_at_either_end():
         assert drawn(certain, generator).tolist() == [0, 250, 499]
 
 
-def test_what_is_no_distribution_is_told():
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_what_is_no_distribution_is_told(temperature):
     logits = torch.tensor([[0.0, torch.nan, 1.0], [torch.inf, torch.inf, 0.0]])
-    tokens = choose(logits, 0.7, torch.Generator().manual_seed(0)).tolist()
+    tokens = choose(logits, temperature, torch.Generator().manual_seed(0)).tolist()
     for token in tokens:
         with pytest.raises(
             MedusaError, match=r"not a number, its weights are damaged .* use --dtype float32"
         ):
             require_drawn([token], 3)
     require_drawn([0, 1, 2], 3)
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "temperature"),
+    [("match", 0.0), *((rule, 0.7) for rule in ("match", "typical", "rejection", "nucleus"))],
+)
+def test_an_overflow_in_a_later_step_is_told(engine, monkeypatch, acceptance, temperature):
+    """Token 0 would be the choice otherwise."""
+    forward, calls = engine.target.forward, []
+
+    class Overflowing:
+        def __getattr__(self, name):
+            return getattr(forward, name)
+
+        def __call__(self, parts):
+            outputs = forward(parts)
+            calls.append(outputs)
+            if len(calls) > 3:
+                outputs[0][0].fill_(torch.nan)
+            return outputs
+
+    monkeypatch.setattr(engine.target, "forward", Overflowing())
+    with pytest.raises(MedusaError, match="the model's output is not a number"):
+        tiny.run(engine, method="none", acceptance=acceptance, temperature=temperature, max_new_tokens=9)
+    assert len(calls) == 4
 
 
 # --- A temperature that float32 rounds to zero means the argmax, and is no fault of the weights.
