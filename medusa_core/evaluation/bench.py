@@ -80,7 +80,8 @@ class Bench:
             self._engine, self._prompts, self._methods, self._config, limit
         )
         self._others = OtherWork()
-        for turn in take_turns(runners, self._prompts, self._rounds, limit):
+        captured = self._engine.target.choice.captured
+        for turn in take_turns(runners, self._prompts, self._rounds, limit, captured=captured):
             self._logs = turn.logs
             yield turn
 

@@ -47,7 +47,8 @@ def compare_heads(
         MEDUSA: partial(measure_run, engine, config=medusa),
         FRESH: partial(measure_run, with_heads(engine, heads=fresh), config=medusa),
     }
-    yield from take_turns(runners, prompts, rounds, limit, once=(FRESH,), warm_up=warm_up)
+    captured = engine.target.choice.captured
+    yield from take_turns(runners, prompts, rounds, limit, once=(FRESH,), warm_up=warm_up, captured=captured)
 
 
 def measure_gain(

@@ -118,17 +118,22 @@ def take_turns(
     once: Sequence[str] = (),
     *,
     warm_up: bool = True,
+    captured: bool = False,
 ) -> Iterator[Turn]:
     """Run every runner on every prompt, ``rounds`` times over; those in ``once`` in the first round only.
 
-    The runners take turns prompt by prompt and the order rotates by one each time. Each is called once
-    beforehand, unmeasured. Stopped, it ends before the next run; out of time, when all have had the prompt.
+    The runners take turns prompt by prompt and the order rotates by one each time. Each is called beforehand,
+    unmeasured, on the longest prompt; on every prompt where steps are ``captured`` as graphs, since a text's
+    length decides which are recorded. Stopped, it ends before the next run; out of time, when all have had
+    the prompt.
     """
-    # First calls pay for allocation and kernel selection.
-    for run in runners.values() if warm_up else ():
-        if limit.stopped:
-            return
-        run(prompts[0])
+    # First calls pay for allocation and kernel selection. Shorter prompts take over the longest one's memory.
+    first = sorted({tuple(prompt): prompt for prompt in prompts}.values(), key=len, reverse=True)
+    for prompt in first[: None if captured else 1] if warm_up else ():
+        for run in runners.values():
+            if limit.stopped:
+                return
+            run(prompt)
     logs = {name: MethodLog() for name in runners}
     done, total = 0, len(prompts) * (len(once) + rounds * (len(runners) - len(once)))
     for round_number in range(rounds):

@@ -69,7 +69,8 @@ class Setup:
         rounds = rounds or self.run.rounds
         total = len(runners) * len(self.all_prompts) * rounds
         with tqdm(total=total, unit="run", file=sys.stderr, dynamic_ncols=True) as bar:
-            for turn in take_turns(runners, self.all_prompts, rounds):
+            captured = self.engine.target.choice.captured
+            for turn in take_turns(runners, self.all_prompts, rounds, captured=captured):
                 bar.set_postfix_str(turn.name, refresh=False)
                 bar.update()
         return dict(turn.logs)

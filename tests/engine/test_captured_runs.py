@@ -12,8 +12,10 @@ from families import alone, family_model
 from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.bench import Bench
 from medusa_core.model import captured_forward
 from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
 from medusa_core.model.kv_cache import TreeCache
@@ -102,6 +104,23 @@ def test_what_is_recorded_is_kept_for_later_runs(model):
         gc.collect()
         tiny.run(engine, max_new_tokens=40)
     assert len(recorded) == first
+
+
+def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
+    """Texts of other lengths lie in other buckets."""
+    monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 16)
+    recorded = []
+
+    def record(work):
+        recorded.append(work)
+        return work
+
+    engine = engine_on(model, record)
+    prompts = [tiny.random_tokens(length, seed=length) for length in (30, 4, 70)]
+    bench = Bench(engine, prompts, ["none", "ngram"], GenerationConfig.of(max_new_tokens=8), 1)
+    counts = [len(recorded) for _ in bench.turns()]
+    assert len(counts) == 6
+    assert len(set(counts)) == 1
 
 
 @torch.inference_mode()

@@ -166,6 +166,19 @@ def test_turns_rotate_and_some_come_in_the_first_round_only():
     assert turns[-1].logs["a"].tokens_per_step() == 2
 
 
+@pytest.mark.parametrize(("captured", "wanted"), [(False, ["long"]), (True, ["long", "ab", "c"])])
+def test_the_longest_prompt_warms_up_and_with_graphs_every_other_one_too(captured, wanted):
+    seen = []
+    prompts = [list(text) for text in ("ab", "long", "c", "ab")]
+
+    def run(prompt):
+        seen.append("".join(prompt))
+        return Measurement([0] * 4, 2.0, 2, {})
+
+    list(take_turns({"a": run}, prompts, 1, captured=captured))
+    assert seen == [*wanted, "ab", "long", "c", "ab"]
+
+
 @pytest.mark.parametrize("runs", [0, 1, 4, 7])
 def test_stopped_nobody_runs_again(runs):
     seen = []
