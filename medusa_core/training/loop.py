@@ -72,19 +72,19 @@ class Schedule:
     """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero.
 
     A function of the step alone, so that a resumed run may be longer. transformers' schedules start at a
-    rate of zero and let the cosine begin behind the warm-up: other rates for runs that were begun with these.
+    rate of zero, and by them the first step would change nothing.
     """
 
     steps: int
     warmup: int
-    decay_share: float  # last share of the run over which the rate falls to zero
+    decay_share: float  # last share of the run over which the rate falls to zero, after the warm-up
     shape: str = "linear"
 
     def factor(self, step: int) -> float:
         """Factor in (0, 1] for the step about to be taken."""
         if step < self.warmup:
             return (step + 1) / self.warmup
-        decay = max(1, round(self.steps * self.decay_share))
+        decay = max(1, min(round(self.steps * self.decay_share), self.steps - self.warmup))
         left = min(1.0, (self.steps - step) / decay)
         return left if self.shape == "linear" else 0.5 * (1 - math.cos(math.pi * left))
 

@@ -127,10 +127,10 @@ def test_a_run_that_was_broken_off_goes_on_with_the_rates_of_the_formula(corpus,
     assert rates["AdamW"] == [config.learning_rate * factor for factor in factors]
 
 
-def test_the_cosine_falls_over_the_whole_run_behind_its_warm_up():
+def test_the_cosine_falls_from_the_end_of_the_warm_up_on():
     schedule = Schedule(STEPS, WARMUP, 1.0, "cosine")
     factors = [schedule.factor(step) for step in range(STEPS)]
     assert factors[:WARMUP] == [0.25, 0.5, 0.75, 1.0]
     assert factors[WARMUP:] == pytest.approx(
-        [0.5 * (1 + cos(pi * step / STEPS)) for step in range(WARMUP, STEPS)], rel=1e-15
+        [0.5 * (1 + cos(pi * step / (STEPS - WARMUP))) for step in range(STEPS - WARMUP)], rel=1e-15
     )

@@ -31,6 +31,17 @@ def test_schedule_warms_up_stays_and_falls_to_zero():
     assert 0 < schedule.factor(99) < 0.06
 
 
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+@pytest.mark.parametrize(("steps", "warmup"), [(80, 40), (1000, 40), (2, 1)])
+def test_the_rate_falls_from_its_peak_where_the_whole_run_decays(shape, steps, warmup):
+    schedule = Schedule(steps, warmup, 1.0, shape)
+    factors = [schedule.factor(step) for step in range(steps)]
+    assert factors[warmup - 1] == factors[warmup] == 1
+    assert factors[warmup:] == sorted(factors[warmup:], reverse=True)
+    middle = (steps + warmup) // 2
+    assert steps == 2 or factors[middle] == pytest.approx(0.5)
+
+
 def test_every_text_survives_the_tokenizer():
     tokenizer = build_tokenizer(SENTENCES, 300)
     for text in ("The cat", "naïve ☃ 数\n\n  x", "12 + 34 = 46", "\x00\x7f"):
