@@ -106,11 +106,12 @@ def to_device(batch: Batch, device: torch.device) -> Batch:
 
 @torch.no_grad()
 def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.device, *, bf16: bool) -> Metrics:
-    """Per kind of text: the base's loss, and each guesser's loss and hit rates, on held-out text."""
+    """Per kind of text: the base's loss, and each guesser's loss and hit rates, over all held-out tokens."""
     metrics: Metrics = {}
     for kind, windows in heldout.items():
         scores: list[HeadScores] = []
         losses: list[torch.Tensor] = []
+        counts: list[torch.Tensor] = []
         for tokens, trained in zip(
             windows.tokens.split(EVALUATION_ROWS), windows.trained.split(EVALUATION_ROWS), strict=True
         ):
@@ -119,11 +120,19 @@ def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.devi
                 found, logits = score(batch)
             scores.append(found)
             losses.append(next_token_loss(logits, batch.tokens, batch.trained))
-        metrics[f"heldout/{kind}/base"] = float(torch.stack(losses).mean())
+            counts.append(batch.trained[:, 1:].sum())
+        metrics[f"heldout/{kind}/base"] = float(_mean_of_all(losses, counts))
         for name in ("loss", "top1", "top5"):
-            means = torch.stack([getattr(found, name) for found in scores]).mean(dim=0)
-            metrics |= numbered(f"heldout/{kind}/{name}", means.tolist())
+            means = [getattr(found, name) for found in scores]
+            of_all = _mean_of_all(means, [found.count for found in scores])
+            metrics |= numbered(f"heldout/{kind}/{name}", of_all.tolist())
     return metrics
+
+
+def _mean_of_all(means: list[torch.Tensor], counts: list[torch.Tensor]) -> torch.Tensor:
+    """One mean of the ``means`` over ``counts`` tokens each: answers differ in length from batch to batch."""
+    weights = torch.stack(counts).float()
+    return (torch.stack(means) * weights).sum(dim=0) / weights.sum(dim=0).clamp(min=1)
 
 
 def each_loss(losses: torch.Tensor) -> Losses:

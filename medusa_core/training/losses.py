@@ -18,11 +18,12 @@ from medusa_core.drafters.medusa.heads import MedusaHeads
 
 @dataclass(frozen=True)
 class HeadScores:
-    """Per head: mean cross-entropy and the shares of top-1 and top-5 hits. [K] each."""
+    """Per head: mean cross-entropy, the shares of top-1 and top-5 hits, and of how many guesses. [K] each."""
 
     loss: torch.Tensor
     top1: torch.Tensor
     top5: torch.Tensor
+    count: torch.Tensor
 
 
 def head_losses(
@@ -43,7 +44,7 @@ def mean_losses(predicted: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> torch
 
 def scores_of(predicted: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> HeadScores:
     """Losses and hit rates by the logits [n, V] and targets [n] of one head after the other."""
-    loss, top1, top5 = [], [], []
+    loss, top1, top5, counts = [], [], [], []
     for logits, targets in predicted:
         loss.append(mean_cross_entropy(logits, targets))
         # A guess is a top-n hit when fewer than n tokens score higher; cheaper than sorting V.
@@ -51,7 +52,11 @@ def scores_of(predicted: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> HeadSco
         count = max(1, len(targets))
         top1.append((higher < 1).float().sum() / count)
         top5.append((higher < 5).float().sum() / count)
-    return HeadScores(torch.stack(loss), torch.stack(top1), torch.stack(top5))
+        counts.append(len(targets))
+    losses = torch.stack(loss)
+    return HeadScores(
+        losses, torch.stack(top1), torch.stack(top5), torch.tensor(counts, device=losses.device)
+    )
 
 
 def next_token_loss(logits: torch.Tensor, tokens: torch.Tensor, trained: torch.Tensor) -> torch.Tensor:

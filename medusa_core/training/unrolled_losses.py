@@ -95,7 +95,7 @@ class UnrolledLosses(torch.nn.Module):
         return logits.float().softmax(dim=-1)
 
     def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Each step's mean loss, and the shares of rows whose first guess, or one of five, is right [3].
+        """Each step's mean loss, shares of rows whose first guess, or one of five, is right, and rows [4].
 
         All rows count whose token does; a base's best token that cannot be drafted is never guessed.
         """
@@ -111,7 +111,8 @@ class UnrolledLosses(torch.nn.Module):
             higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
             known = self.model.t2d[best[:, here][counted]]
             hits = [((higher < guesses) & known).float().sum() / count for guesses in (1, 5)]
-            found.append(torch.stack([_mean_entropy(logits, right, torch.ones_like(known)), *hits]))
+            loss = _mean_entropy(logits, right, torch.ones_like(known))
+            found.append(torch.stack([loss, *hits, counted.sum().float()]))
         return torch.stack(found)
 
 

@@ -9,6 +9,8 @@ import tiny
 import torch
 from torch.nn import functional as F
 
+from medusa_core.training.data import Batch
+from medusa_core.training.drafter_run import EVALUATION_ROWS, heldout_scores, numbered
 from medusa_core.training.losses import (
     distillation_loss,
     head_losses,
@@ -96,3 +98,24 @@ def test_the_sine_schedule_rises_from_nothing_to_the_peak():
     assert weights == sorted(weights)
     assert weights[49] == pytest.approx(0.2 * math.sin(math.pi / 4))
     assert weights[-1] == pytest.approx(0.2)
+
+
+def test_held_out_scores_are_means_over_all_tokens_whatever_their_batch(model):
+    """The first of two batches has many trained tokens, the second few."""
+    heads, count = tiny.random_heads(model), 2 * EVALUATION_ROWS
+    tokens = torch.tensor([tiny.random_tokens(12, seed=seed) for seed in range(count)])
+    trained = torch.ones(count, 12, dtype=torch.bool)
+    trained[EVALUATION_ROWS:] = False
+    trained[-1, :5] = True
+
+    def score(batch):
+        hidden = F.one_hot(batch.tokens, 32).float()
+        logits = F.one_hot(batch.tokens, model.config.vocab_size).float()
+        return scores_of(predictions(heads, hidden, batch.tokens, batch.trained)), logits
+
+    whole, logits = score(Batch(tokens, trained))
+    found = heldout_scores(score, {"x": Batch(tokens, trained)}, torch.device("cpu"), bf16=False)
+    wanted = {"heldout/x/base": next_token_loss(logits, tokens, trained)}
+    for name in ("loss", "top1", "top5"):
+        wanted |= numbered(f"heldout/x/{name}", getattr(whole, name))
+    assert found == pytest.approx({name: float(value.detach()) for name, value in wanted.items()})
