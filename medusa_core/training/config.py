@@ -73,7 +73,7 @@ class DrafterConfig(RunConfig):
     start: str = setting("", "folder or hub name of heads to go on from, in any format; default: fresh heads")
     learning_rate: float = setting(2e-3, "peak learning rate of the heads", low=0.0, high=MOST_RATE)
     accumulate: int = setting(
-        1, "forward passes a step: smaller ones, the same batch", low=1, high=MOST_BATCH
+        1, "forward passes a step, over parts of its batch that count alike", low=1, high=MOST_BATCH
     )
     precision: str = setting(
         "auto", "bf16: autocast; auto: where the hardware has it", choices=("auto", "bf16", "float32")

@@ -58,7 +58,7 @@ class PretrainConfig(RunConfig):
     )
     batch_tokens: int = setting(12_288, "tokens a step", low=8, high=MOST_BATCH)
     accumulate: int = setting(
-        1, "forward passes a step: smaller ones, the same batch", low=1, high=MOST_BATCH
+        1, "forward passes a step, over parts of its batch that count alike", low=1, high=MOST_BATCH
     )
     max_tokens: int = setting(
         120_000_000,
