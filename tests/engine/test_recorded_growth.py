@@ -77,8 +77,9 @@ def test_a_recording_serves_all_steps_of_its_bucket_and_few_are_kept(drafting, r
     assert [bucket for _, bucket in growth._growths] == [16]
 
 
-def test_where_no_recording_can_be_made_the_tree_grows_level_by_level(drafting):
+def test_where_no_recording_can_be_made_the_tree_grows_level_by_level(drafting, caplog):
     plain, settings = drafting
+    caplog.set_level("INFO", recorded_growth.__name__)
 
     def fail(work):
         raise RuntimeError("out of memory")
@@ -89,3 +90,4 @@ def test_where_no_recording_can_be_made_the_tree_grows_level_by_level(drafting):
     ]
     mine, theirs = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert mine == theirs
+    assert caplog.messages == ["The drafter's trees are not captured: out of memory"]

@@ -8,6 +8,7 @@ k nodes of a level · B slots of a bucket · d hidden size · V' draft vocabular
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
@@ -18,9 +19,12 @@ from torch.nn import functional as F
 
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
 from medusa_core.drafters.eagle3.model import DraftModel, attention_by
+from medusa_core.errors import reason_of
 from medusa_core.model.captured_forward import Record, bucket_of, recorded_once
 from medusa_core.model.kv_cache import TreeLayer
 from medusa_core.model.rotary import Rotations
+
+_log = logging.getLogger(__name__)
 
 _MOST = 4  # recordings kept, each with keys and values of its own
 
@@ -99,7 +103,8 @@ class RecordedGrowth:
             if growth.run is None:
                 try:
                     growth.run = recorded_once(lambda: self._grow(growth), self._record)
-                except RuntimeError:  # such as a host read, or no memory for it
+                except RuntimeError as error:  # such as a host read, or no memory for it
+                    _log.info("The drafter's trees are not captured: %s", reason_of(error))
                     self.works = False
                     self._growths.clear()
                     return None
