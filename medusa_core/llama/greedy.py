@@ -66,7 +66,7 @@ class Heads:
         found = Best(torch.empty(asked, rows, count, dtype=torch.long), _floats(asked, rows, count))
         work = torch.empty(self.work_bytes(asked, rows), dtype=torch.uint8)
         addresses = [one.data_ptr() for one in (*found, work)]
-        threads = self.library.threads
+        threads = self.library.begin_call()
         if self.library.functions.run_heads(
             self.structure, asked, given.data_ptr(), rows, count, *addresses, threads
         ):
@@ -176,7 +176,8 @@ class GreedySteps:
         batch.logits, step.logp = logits.data_ptr(), logp.data_ptr()
         if self._has_heads:
             batch.hidden = features.data_ptr()
-        batch.threads, batch.part[0].length = min(model.library.threads, batch.most_threads), cache.start
+        batch.threads = min(model.library.begin_call(), batch.most_threads)
+        batch.part[0].length = cache.start
         step.position, on_host = cache.position, self._next[:]
         model.check(model.library.functions.greedy_step(step))
         choices, path = self._choices[:], self._path[: step.accepted]

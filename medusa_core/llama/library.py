@@ -90,9 +90,8 @@ class Library:
     def count(self, count: int | None) -> None:
         self._run.count = count
 
-    @property
-    def threads(self) -> int:
-        """Threads for the next call: ``most_threads``, or one for a while after contended calls.
+    def begin_call(self) -> int:
+        """Count a call; returns its threads: ``most_threads``, or one for a while after contended calls.
 
         Threads wait for each other many times in a call. Where other programs need the processors too, each
         barrier can last until the system gives one back, and one thread alone is many times as fast.

@@ -91,6 +91,7 @@ class Llama:
             if cache.start + count > cache.rows:
                 raise MedusaError(f"the cache has room for {cache.slots} rows")
         batch = self.batch(tokens.long().contiguous(), positions, table, parts, results, features)
+        batch.threads = min(self.library.begin_call(), batch.most_threads)
         self.check(self.library.functions.forward(self.structure, batch))
 
     def check(self, status: int) -> None:
@@ -112,7 +113,8 @@ class Llama:
     ) -> ctypes.Structure:
         """What ``run`` gives to the library; it keeps the tensors behind its addresses, except the results.
 
-        It has working memory for ``keys`` of a sequence, or as many as it has now, on ``most_threads``.
+        It has working memory for ``keys`` of a sequence, or as many as it has now, on ``most_threads``. How
+        many ``threads`` a call has is set before each call.
         """
         most = self.library.most_threads
         counts = [len(part.rows.tokens) for part in parts]
@@ -123,7 +125,6 @@ class Llama:
         batch = structures.Batch(
             rows=len(tokens),
             parts=len(sequences),
-            threads=min(self.library.threads, most),
             kept=sum(results.kept),
             tokens=tokens.data_ptr(),
             positions=positions.data_ptr(),
@@ -149,7 +150,7 @@ def product(panels: Panels, x: torch.Tensor, library: Library) -> torch.Tensor:
     rows[: len(x), : panels.inputs] = x
     result = x.new_empty(len(x), panels.outputs)
     addresses = rows.data_ptr(), len(x), result.data_ptr(), None
-    if library.functions.run_product(panels.structure, *addresses, library.threads):
+    if library.functions.run_product(panels.structure, *addresses, library.begin_call()):
         library.was_late()
     return result
 

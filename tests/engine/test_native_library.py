@@ -64,21 +64,21 @@ def test_threads_of_a_run_are_those_of_its_thread_alone(library):
 def test_late_threads_leave_calls_to_one_for_a_while_and_longer_each_time(library):
     own = native.Library(library.functions, "")
     own.count = 3
-    assert [own.threads for _ in range(30)] == [3] * 30
+    assert [own.begin_call() for _ in range(30)] == [3] * 30
     own.was_late()  # once is chance
-    assert [own.threads for _ in range(5)] == [3] * 5
+    assert [own.begin_call() for _ in range(5)] == [3] * 5
     own.was_late()
-    assert [own.threads for _ in range(17)] == [1] * 16 + [3]
+    assert [own.begin_call() for _ in range(17)] == [1] * 16 + [3]
     own.was_late()
-    assert [own.threads for _ in range(33)] == [1] * 32 + [3]
+    assert [own.begin_call() for _ in range(33)] == [1] * 32 + [3]
     for calls in (64, 128, 256, 512, 512):
         own.was_late()
-        assert [own.threads for _ in range(calls + 1)] == [1] * calls + [3]
-    assert [own.threads for _ in range(8)] == [3] * 8
+        assert [own.begin_call() for _ in range(calls + 1)] == [1] * calls + [3]
+    assert [own.begin_call() for _ in range(8)] == [3] * 8
     own.was_late()  # by itself, so the next back-off is short again
-    assert own.threads == 3
+    assert own.begin_call() == 3
     own.was_late()
-    assert [own.threads for _ in range(17)] == [1] * 16 + [3]
+    assert [own.begin_call() for _ in range(17)] == [1] * 16 + [3]
 
 
 def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, caplog, process):
@@ -123,7 +123,7 @@ def test_a_process_compiles_once_where_nothing_can_be_kept(library, tmp_path, mo
     assert sum("for this process alone" in message for message in caplog.messages) == 1
     found[0].was_late()
     found[0].was_late()
-    assert (found[0].threads, found[1].threads) == (
+    assert (found[0].begin_call(), found[1].begin_call()) == (
         1,
         torch.get_num_threads(),
     )  # each with threads of its own

@@ -221,7 +221,7 @@ def test_a_conversation_that_outgrows_its_buffers_goes_on(one_engine, made, monk
 def test_threads_may_come_and_go_within_a_run(one_engine, made, monkeypatch):
     wanted, calls = by_phases(monkeypatch, one_engine), itertools.count()
     monkeypatch.setattr(Library, "most_threads", 3)
-    monkeypatch.setattr(Library, "threads", property(lambda self: 1 + next(calls) % 3))
+    monkeypatch.setattr(Library, "begin_call", lambda self: 1 + next(calls) % 3)
     config = GenerationConfig.of(tree=TREES[0], max_new_tokens=40, ignore_eos=True)
     found = list(one_engine.stream(tiny.PROMPT, config))
     assert_same(found, wanted)
@@ -246,6 +246,21 @@ def test_a_call_uses_no_more_threads_than_it_has_room_for(one_engine, monkeypatc
     steps_of(one_engine)
     assert len(called) > 5
     assert all(threads <= room for threads, room in called), called
+
+
+def test_a_back_off_counts_each_call_once(one_engine, monkeypatch):
+    """The first step of a run prepares its batch too."""
+    begun, called = [], []
+    begin, functions = Library.begin_call, one_engine.target.forward.library.functions
+    monkeypatch.setattr(Library, "begin_call", lambda self: begun.append(1) or begin(self))
+    for name in ("forward", "greedy_step", "run_heads"):
+        real = getattr(functions, name)
+        monkeypatch.setattr(
+            functions, name, lambda *given, name=name, real=real: (called.append(name), real(*given))[1]
+        )
+    steps_of(one_engine)
+    assert called.count("greedy_step") > 5
+    assert len(begun) == len(called)
 
 
 def test_a_step_keeps_its_tensors(one_engine):
