@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> None:
         methods = _all_methods(engine, methods)
     kinds = chosen_kinds(args, engine)
     prompts = [prompt for of_kind in kinds.values() for prompt in of_kind]
-    total = args.runs * len(prompts) * len(methods)
-    with run_bar(total) as progress:
+    with run_bar() as progress:
         record = run_bench(engine, prompts, methods, config, args.runs, progress, places_of(kinds))
     _print_tables(record)
     measured = [run for run in own if run.method in methods]

@@ -128,7 +128,7 @@ def _measured(
     if args.shape is not None:  # its text ends nowhere
         config = config.changed(ignore_eos=True)
     cases = cases_of(sweep, engine, methods, config, prompts, values)
-    with run_bar(len(cases) * args.runs) as progress:
+    with run_bar() as progress:
         records = measure_cases(cases, args.runs, progress)
     if args.shape is not None:
         records = [_of_shape(*one, accuracies) for one in zip(cases, records, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -14,6 +14,9 @@ from tqdm import tqdm
 
 from medusa_core.cli.flags import COLUMNS
 from medusa_core.errors import counted
+
+if TYPE_CHECKING:
+    from medusa_core.evaluation.turns import Turn
 
 NONE = "–"
 
@@ -38,13 +41,14 @@ def headlines(record: Mapping[str, Any], *more: str) -> list[str]:
 
 
 @contextmanager
-def run_bar(total: int) -> Iterator[Callable[[str], None]]:
-    """A bar over ``total`` runs; yields a function that counts one run, given its method's name."""
+def run_bar() -> Iterator[Callable[[Turn], None]]:
+    """A bar over the runs of a measurement; yields a function that counts one."""
     # The delay is so that an error stands alone.
-    with tqdm(total=total, unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
+    with tqdm(unit="run", file=sys.stderr, delay=1, leave=False, desc="warming up") as bar:
 
-        def progress(name: str) -> None:
-            bar.set_description_str(name, refresh=False)
+        def progress(turn: Turn) -> None:
+            bar.set_description_str(turn.name, refresh=False)
+            bar.total = turn.total  # a method that cannot run here has no runs
             bar.update()
 
         yield progress

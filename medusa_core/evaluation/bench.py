@@ -119,13 +119,13 @@ def run_bench(
     methods: list[str],
     config: GenerationConfig,
     rounds: int,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[Turn], None] = lambda turn: None,
     places: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
-    """The whole of a ``Bench``; ``progress`` hears whose run has ended. Raises MedusaError."""
+    """The whole of a ``Bench``; ``progress`` is called after each run. Raises MedusaError."""
     bench = Bench(engine, prompts, methods, config, rounds, places)
     for turn in bench.turns():
-        progress(turn.name)
+        progress(turn)
     record = bench.record()
     assert record is not None  # every method had all its turns
     return record

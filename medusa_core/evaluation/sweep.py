@@ -134,12 +134,12 @@ class Sweep:
 def measure_cases(
     cases: Sequence[Case],
     rounds: int,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[Turn], None] = lambda turn: None,
 ) -> list[dict[str, Any]]:
-    """The points of a whole ``Sweep``; ``progress`` hears whose run has ended. Raises MedusaError."""
+    """The points of a whole ``Sweep``; ``progress`` is called after each run. Raises MedusaError."""
     sweep = Sweep(cases, rounds)
     for turn in sweep.turns():
-        progress(turn.name)
+        progress(turn)
     return sweep.points()
 
 

@@ -9,6 +9,7 @@ from bad_answers import CPU
 from rich.cells import cell_len
 from test_bench_tables import printed, record
 
+from medusa_core.cli import tables
 from medusa_core.cli.bench import KIND_FIGURES, WIDTH
 from medusa_core.drafters import method, method_names
 from medusa_core.evaluation.bench import ALL_PEERS
@@ -43,6 +44,23 @@ def test_all_are_those_whose_weights_are_loaded_and_each_kind_has_its_own_figure
         # Three texts of nine tokens: the steps of all are those of the parts.
         steps = [count / part["tokens_per_step"] for count, part in zip((9, 18), parts, strict=True)]
         assert 27 / whole["tokens_per_step"] == pytest.approx(sum(steps), rel=0.01)
+
+
+def test_the_bar_fills_where_a_method_is_left_out(command, shop, tmp_path, monkeypatch):
+    file, ended = tmp_path / "file.jsonl", []
+    file.write_text('{"prompt": "a b c a b"}\n{"prompt": "b b a"}\n', encoding="utf-8")
+
+    class Bar(tables.tqdm):
+        def close(self):
+            ended.append((self.n, self.total))
+            super().close()
+
+    monkeypatch.setattr(tables, "tqdm", Bar)
+    bench = ["bench", "--model", shop.engine, "--prompts", file, "--runs", 2, "--max-new-tokens", 4, *CPU]
+    code, out, err = command([*bench, "--methods", "none,hf,medusa", "--penalty", 1.4])
+    assert code == 0, err
+    assert "hf is left out" in out
+    assert set(ended) == {(2 * 2 * 2, 2 * 2 * 2)}
 
 
 def by_kind(kinds):

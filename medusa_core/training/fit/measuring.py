@@ -22,6 +22,7 @@ from medusa_core.evaluation.bench import BASELINE, bench_record, run_bench
 from medusa_core.evaluation.compare_heads import FRESH, compare_heads
 from medusa_core.evaluation.limits import COUNTING, TIMING, Effort
 from medusa_core.evaluation.measure_heads import measure_heads
+from medusa_core.evaluation.turns import Turn
 from medusa_core.loading.devices import free_memory
 from medusa_core.loading.load import load_engine
 from medusa_core.training.config import Medusa1Config
@@ -76,10 +77,9 @@ def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch
         watch(Progress("measuring", turn.done, turn.total + more, 0, 0.0))
     record = bench_record(engine, turn.logs, METHODS, settings)
     record["fresh_tokens_per_step"] = round(turn.logs[FRESH].tokens_per_step(), 3)
-    runs = iter(range(turn.done + 1, turn.total + more + 1))
 
-    def progress(_name: str) -> None:
-        watch(Progress("measuring", next(runs), turn.total + more, 0, 0.0))
+    def progress(exact: Turn) -> None:
+        watch(Progress("measuring", turn.done + exact.done, turn.total + more, 0, 0.0))
 
     short = replace(settings, max_new_tokens=min(_EXACT_TOKENS, plan.heldout_tokens))
     record["float32"] = _in_float32(config, fitted, engine, exact_prompts, short, progress)
@@ -105,7 +105,7 @@ def _in_float32(
     engine: Engine,
     prompts: list[list[int]],
     settings: GenerationConfig,
-    progress: Callable[[str], None],
+    progress: Callable[[Turn], None],
 ) -> dict:
     """Whether Medusa writes what plain decoding writes, in the dtype in which that can be asked exactly."""
     if engine.target.dtype != torch.float32:
