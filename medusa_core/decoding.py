@@ -181,7 +181,7 @@ def decode(
 def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tuple[Run, Step], None, None]:
     """Decode ``runs`` of one ``target``, at most ``size`` at once; where one ends the next begins.
 
-    All of them read the same hidden states. Yields the step of each in turn. Raises MedusaError.
+    Their drafters ask for the same ``features``. Yields the step of each in turn. Raises MedusaError.
     """
     waiting = iter(runs)
     running: list[Run] = []

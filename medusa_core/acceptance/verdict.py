@@ -1,7 +1,8 @@
 """What every rule shares: from "which nodes pass" to "which path is kept".
 
-A node is alive when it and all its ancestors pass; the deepest alive node's ancestors are the accepted
-path, ties by the larger sum of log p, then by the smaller node id (paper §2.3.1). The root is always alive.
+A node is alive when it and all its ancestors pass; the deepest alive node's ancestors are the accepted path
+(paper §2.3.1). Of several, the one with the larger sum of log p counts, as in the public code; where that
+ties too, or the rule has no p, the one with the smaller node id. The root is always alive.
 """
 
 from __future__ import annotations

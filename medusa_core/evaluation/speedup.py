@@ -1,8 +1,8 @@
 """Speedup, defined once for every table, record and page.
 
 It is the median of a method's tokens per second over the rounds, divided by the median of the method that it
-is compared with, so that whoever divides the two speeds that stand beside it comes to the same number. The
-range is that of the ratios within a round, whose sides were measured minutes apart at most.
+is compared with, so it equals the ratio of the two speeds shown in the same table. The range is that of the
+ratios within a round, whose sides were measured minutes apart at most.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ static vec score(const Panel *panel, num from, num until) {
   if (from >= until) return largest;
   multiply(kind, panel->queries, 1, row_of(panel->keys, kind, D, from), D, D, until - from,
            panel->scores + from * LANES, LANES);
-  num hidden = panel->window ? panel->begin : part->length + part->rows - part->columns;
-  for (num key = max(from, hidden); key < until; key++)
+  num first_masked = panel->window ? panel->begin : part->length + part->rows - part->columns;
+  for (num key = max(from, first_masked); key < until; key++)
     for (num lane = 0; lane < LANES; lane++)
       if (!sees(panel, panel->rows[lane], key)) panel->scores[key * LANES + lane] = -INFINITY;
   for (num key = from; key < until; key++) largest = larger(load(panel->scores + key * LANES), largest);
@@ -134,7 +134,7 @@ MIX(f32)
 
 static num columns_of(const Panel *panel) { return (panel->model->head_size + LANES - 1) / LANES; }
 
-/* Some queries and sixteen columns are a task of ``mix``. */
+/* ``mix`` is split into tasks: TOGETHER queries times sixteen columns of the values. */
 static num tasks_of(const Panel *panel) {
   return (panel->count + TOGETHER - 1) / TOGETHER * columns_of(panel);
 }

@@ -36,6 +36,7 @@ typedef struct { /* where the rows of a product go, and what happens to them on 
 static inline num max(num a, num b) { return a > b ? a : b; }
 static inline num min(num a, num b) { return a < b ? a : b; }
 static inline num wide(num count) { return (count + 31) / 32 * 32; }
+/* Bytes of a number of a row; rows beside 8-bit weights are of 16 bits. */
 static inline num size_of(num kind) { return kind == F32 ? 4 : 2; }
 
 /* Where an input's weight stands in a panel. */

@@ -31,8 +31,8 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
 }
 
 /* Sums of R rows with P panels of so many ``lines``, [R][stride of the sums], added to the ones that are there if
-   there are ``more``. All of them are in registers at once, beside them what there is less of: a line's inputs
-   or its weights. */
+   there are ``more``. All R·P sums stay in registers. Of a line's inputs and weights, the smaller set is loaded
+   once and kept too; the other is read one at a time. */
 #define TILE(KIND, R, P)                                                                                     \
   static void KIND##_##R##x##P(const void *panels, num lines, const void *inputs, num stride, num steps,     \
                                float *sums, num sums_stride, int more) {                                     \

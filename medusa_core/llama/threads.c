@@ -12,7 +12,7 @@ static struct {
   pthread_cond_t wake;
   num members; /* threads beside the calling one */
   num running; /* members that have not left the job */
-  num job;     /* number of jobs so far · (MAX_THREADS + 1) + threads of this one, read and written as one */
+  num job;     /* jobs so far · (MAX_THREADS + 1) + threads of this job: one number, so that both change together */
   Job *function;
   const void *what;
   Barrier barrier;

@@ -1,8 +1,9 @@
 """transformers' forward as CUDA graphs: a step's kernels are captured once and launched as a whole.
 
 What differs between two steps lies on the device: tokens, depths, the tree's mask and the number of committed
-rows are copied into buffers, rows are padded to a few sizes, and attention reads a bucket of slots, of which
-the mask leaves those of the text. So a step is the same list of kernels at the same addresses each time.
+rows are copied into buffers, rows are padded to a few sizes, and attention reads a fixed number of slots, a
+bucket, in which the mask hides all that hold no row of the text or the tree. So a step is the same list of
+kernels at the same addresses each time.
 A recording knows the addresses of its cache, whose memory outlives the run: the next run takes it over. Parts
 of a prompt are read as they come, without a recording.
 

@@ -1,6 +1,6 @@
 """The trace of a run: plain numbers and strings that the page, exports and outside checks read.
 
-The one crossing from device to host beyond the tokens themselves. ``TraceBuilder`` turns steps into the
+``TraceBuilder`` turns steps into the
 records of ``format``, which reads them back.
 """
 

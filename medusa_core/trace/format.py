@@ -1,7 +1,7 @@
 """The records of a trace, versioned by ``schema_version``, and the reader of its files.
 
-Files are written in the compact form of `packed`, version 3. Those of version 2, which hold these records as
-they are, and of version 1, which knew Medusa's heads alone, are still read.
+Files are written in the compact form of `packed`, version 3, and become records that say 2. Those of version
+2, which hold these records as they are, and of version 1, which knew Medusa's heads alone, are still read.
 
 The pydantic models say what is wrong with a bad file: wrong kinds, numbers that are none or out of range, and
 steps that contradict themselves or each other.
@@ -86,7 +86,9 @@ class PenalisedTrace(Record):
 
 
 class AfterTrace(Record):
-    """The target's likeliest tokens after a node, with p at the run's temperature, at 1 for a run at 0.
+    """The target's likeliest tokens after a node.
+
+    ``p`` is at the run's temperature; for a greedy run (temperature 0) it is at temperature 1.
 
     ``log_z`` and ``entropy`` are lists over the run's ``temperatures``: what p is at another temperature. All
     are of the processed logits, which the verdict was made from.

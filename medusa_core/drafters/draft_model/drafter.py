@@ -1,8 +1,9 @@
 """Runs the small model ahead of the target, in a key-value cache of its own that follows each verdict.
 
 The root belongs to the text whatever the verdict, so its row is committed at once, and so is a chain's as it
-grows. Several branches are read level by level in one forward each that holds the whole tree so far: a
-cache keeps one path of the rows written last, so the rows of the accepted path stay when it is known.
+grows. Several branches are read level by level. Of a cache's rows, only those written last can be kept or
+dropped one by one, so each level's forward writes the whole tree so far, and after the verdict the accepted
+path's rows are committed from the last of these writes.
 
 N nodes · T tokens of the text · V vocabulary
 """
