@@ -152,6 +152,8 @@ def gradio_theme() -> gr.themes.Base:
         block_info_text_color=LIGHT.muted,
         block_info_text_color_dark=DARK.muted,
         color_accent=LIGHT.accepted,
+        checkbox_border_color="*neutral_500",  # an empty box is to be seen on its ground
+        checkbox_border_color_dark="*neutral_500",
         checkbox_background_color_selected=LIGHT.accepted,
         checkbox_background_color_selected_dark=LIGHT.accepted,
         checkbox_border_color_selected=LIGHT.accepted,
