@@ -181,7 +181,8 @@ def decode(
 def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tuple[Run, Step], None, None]:
     """Decode ``runs`` of one ``target``, at most ``size`` at once; where one ends the next begins.
 
-    Their drafters ask for the same ``features``. Yields the step of each in turn. Raises MedusaError.
+    Their drafters must ask for the same ``features``: those of the first run are computed for all. Yields the
+    step of each in turn. Raises MedusaError.
     """
     waiting = iter(runs)
     running: list[Run] = []

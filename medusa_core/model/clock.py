@@ -13,7 +13,8 @@ class PhaseTimes:
     """Milliseconds of one step by phase; ``total`` is their sum and what happened between them.
 
     The times of a batch are those of the step for all its runs. In a step that is one call of C, ``propose``
-    is the time of the next step's tree, and moving the accepted rows counts as ``accept``.
+    is the time of the next step's tree, and moving the accepted rows counts as ``accept``, as does
+    a tree that Python had to propose: the first one, and one after a step by phases.
     """
 
     propose: float
