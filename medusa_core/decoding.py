@@ -20,6 +20,7 @@ import torch
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
+from medusa_core.acceptance.sampling import require_drawn
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
@@ -127,6 +128,7 @@ class Run:
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
+        require_drawn([self.root], logits.shape[-1])
 
     @property
     def depth_left(self) -> int:
@@ -287,7 +289,7 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
 def _check_output(logits: torch.Tensor, target: Target) -> None:
     """Raise MedusaError when the largest logit after the prompt is not finite.
 
-    In later steps the rules check what they choose by. A step that is one call of C is not checked.
+    In later steps the engine's rules check what they choose by. A step that is one call of C is not checked.
     """
     largest = logits.amax()  # a NaN is carried along; -inf masks a token
     if not bool(torch.isfinite(largest)):

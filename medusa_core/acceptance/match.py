@@ -35,8 +35,9 @@ class MatchRule(DrawingRule):
         # One transfer to the host for both, which is the step's synchronisation with the device.
         chosen = self.choose(logits)
         choices, tokens = torch.stack([chosen, tree.tokens.to(chosen.device)]).tolist()
-        require_drawn(choices, logits.shape[-1])
-        return matched(tree, tokens, choices)
+        verdict = matched(tree, tokens, choices)
+        require_drawn((choices[node] for node in verdict.path), logits.shape[-1])
+        return verdict
 
 
 def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[int] | None = None) -> Verdict:

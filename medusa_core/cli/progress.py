@@ -23,7 +23,7 @@ def show_progress(records: Generator[Progress, None, None]) -> Progress:
     A signal closes ``records`` after a step, and the training then saves a checkpoint. Raises
     KeyboardInterrupt then.
     """
-    with closing(records), StageBars() as bars:
+    with StageBars() as bars, closing(records):
         for record in records:
             bars.update(record)
     return record
@@ -90,5 +90,6 @@ class StageBars:
 
     def _ask(self, number: int, _frame: object) -> None:
         self._stop = stop_by(number)
-        signal.signal(number, self._before[number])
-        print("\nstopping after this step; once more stops at once", file=sys.stderr)
+        if number == signal.SIGINT:  # launchers may send SIGTERM several times
+            signal.signal(number, self._before[number])
+        print("\nstopping after this step; Ctrl-C once more stops at once", file=sys.stderr)

@@ -134,6 +134,8 @@ def take_turns(
             if limit.stopped:
                 return
             run(prompt)
+        if limit.reached():
+            break
     logs = {name: MethodLog() for name in runners}
     done, total = 0, len(prompts) * (len(once) + rounds * (len(runners) - len(once)))
     for round_number in range(rounds):

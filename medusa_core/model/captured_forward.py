@@ -249,13 +249,16 @@ class CapturedForward(TransformersForward):
         """The smallest free memory that has so many rows; from here on it is the caller's."""
         with self._lock:
             found = next((memory for memory in self._idle if memory.rows >= rows), None)
-            self._idle = [memory for memory in self._idle if memory is not found]
+            if found is not None:
+                self._idle.remove(found)
         return found
 
     def _give_back(self, memory: _Memory) -> None:
         with self._lock:
             # The smallest one goes, of equal ones the oldest.
-            self._idle = sorted([*self._idle, memory], key=lambda one: one.rows)[-_MOST_IDLE:]
+            self._idle.append(memory)
+            self._idle.sort(key=lambda one: one.rows)
+            del self._idle[:-_MOST_IDLE]
 
 
 _READS = {

@@ -58,6 +58,16 @@ def test_what_is_no_distribution_is_told(temperature):
     require_drawn([0, 1, 2], 3)
 
 
+def test_an_overflow_behind_a_refused_guess_changes_nothing():
+    tree = tiny.token_tree([-1, 0, 0], [0, 1, 2])
+    logits = torch.tensor([[0.0, 1.0, 0.0], [2.0, 0.0, 0.0], [torch.nan] * 3])  # node 1 is accepted, 2 is not
+    rule = match.MatchRule(0.0, NoSettings(), torch.Generator())
+    verdict = rule(tree, logits)
+    assert (verdict.path, verdict.bonus) == ([0, 1], 0)
+    with pytest.raises(MedusaError, match="not a number"):
+        rule(tree, logits[[0, 2, 1]])
+
+
 @pytest.mark.parametrize(
     ("acceptance", "temperature"),
     [("match", 0.0), *((rule, 0.7) for rule in ("match", "typical", "rejection", "nucleus"))],

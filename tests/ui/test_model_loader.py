@@ -239,3 +239,17 @@ def test_the_bytes_of_a_model_are_those_of_its_weights(model):
     assert shelf.droppable_bytes() == weights_of(engine)
     with shelf.in_use(LoadConfig("a")):
         assert shelf.droppable_bytes() == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_load_that_ends_by_no_exception_is_told(loader, sources, monkeypatch):
+    class Panic(BaseException):
+        """As pyo3 raises for a panic in Rust."""
+
+    def panic(*_):
+        raise Panic
+
+    monkeypatch.setattr("medusa_core.loading.load.load_engine", panic)
+    with pytest.raises(RuntimeError, match="without a result"):
+        load(loader, sources[0])
+    assert is_quiet(loader)

@@ -202,6 +202,9 @@ class _Job(Generic[T]):
             self.found.set_result(None)
         except Exception as error:
             self.found.set_exception(error)
+        finally:
+            if not self.found.done():  # a panic of a library in Rust is no Exception
+                self.found.set_exception(RuntimeError("the loading ended without a result"))
 
     def _say(self, words: str) -> None:
         if self.given_up:

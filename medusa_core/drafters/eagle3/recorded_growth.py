@@ -77,7 +77,8 @@ class _Growth:
         layer, length = start.layer, start.length
         self.keys[:, :, :length] = layer.keys[:, :, :length]
         self.values[:, :, :length] = layer.values[:, :, :length]
-        # A slot that no row sees has the weight 0, and 0 times infinity is no number.
+        # No mask removes NaN from a slot that no row sees: a score has −∞ added, a value the weight 0.
+        self.keys[:, :, length : self.bucket] = 0
         self.values[:, :, length : self.bucket] = 0
         given = (start.output, start.first, *start.by)
         for mine, one in zip((self.output, self.first, *self.by), given, strict=True):

@@ -184,7 +184,8 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
 def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     """Load the visitor's file; a faulty one is reported and changes nothing."""
     try:
-        text = Path(path).read_bytes().decode("utf-8", errors="replace")
+        with Path(path).open("rb") as file:
+            text = file.read(head_stats.MOST_BYTES + 1).decode("utf-8", errors="replace")
         new = head_stats.read_stats(text, stats, "from your file")
     except MedusaError as error:
         _warn(error)
