@@ -71,7 +71,7 @@ class RunState:
     drafter: Drafter | None = None
     config: GenerationConfig | None = None  # the drafter was made for this config
     draft: Draft | None = None  # the weights it was made with
-    tokens: list[int] = field(default_factory=list)  # that a ``Conversation`` has read into the cache
+    tokens: list[int] = field(default_factory=list)  # the part of a conversation that the cache holds
 
     @property
     def nbytes(self) -> int:

@@ -57,7 +57,7 @@ class ContextualPenalty:
         tokens = tree.tokens.to(device)
         places = torch.tensor([*range(old), *(count + depth for depth in tree.depths)], device=device)
         inside = places > places[old:, None] - self._window  # [N, O + N]
-        inside[:, old:] &= tree.mask.to(device)  # of the tree a node has its ancestors and itself
+        inside[:, old:] &= tree.mask.to(device)  # a node follows its ancestors alone
         own = torch.where(inside, torch.cat([self._last[:old].to(device), tokens]), tokens[:, None])
         # A token that stands there several times gets the same value each time, by the model's own logit.
         return found.scatter_(1, own, weakened(logits.gather(1, own), self._penalty))
