@@ -73,7 +73,7 @@ class Pages:
         self._open: list[Any] = []
         self._complaints: list[str] = []
 
-    def open(
+    def __call__(
         self,
         url: str,
         width: int = 1440,
@@ -94,11 +94,26 @@ class Pages:
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=color_scheme, reduced_motion=reduced_motion)
         page.set_default_timeout(PATIENCE)
-        for event, listen in self._listeners.items():
-            page.on(event, listen)
+        self._listen(page)
         page.goto(url)
         self._open.append(page)
         return page
+
+    def reload(self, page: Any) -> None:
+        """What the page complains of while it is left does not count: it breaks off its requests."""
+        url = page.url
+        self._ignore(page)
+        page.goto("about:blank")
+        self._listen(page)
+        page.goto(url)
+
+    def _listen(self, page: Any) -> None:
+        for event, listen in self._listeners.items():
+            page.on(event, listen)
+
+    def _ignore(self, page: Any) -> None:
+        for event, listen in self._listeners.items():
+            page.remove_listener(event, listen)
 
     @functools.cached_property
     def _listeners(self) -> dict[str, Callable[[Any], None]]:
@@ -115,8 +130,7 @@ class Pages:
             if not self._shared.owns(page):
                 page.close()
             else:
-                for event, listen in self._listeners.items():
-                    page.remove_listener(event, listen)
+                self._ignore(page)
                 self._shared.give_back(page, forget=True)
         assert self._complaints == []
 
@@ -163,10 +177,10 @@ def shared_pages(chromium) -> Iterator[SharedPages]:
 
 
 @pytest.fixture
-def open_page(chromium, shared_pages) -> Iterator[Callable[..., Any]]:
+def open_page(chromium, shared_pages) -> Iterator[Pages]:
     """Call it with an address: a page for this test."""
     pages = Pages(chromium, shared_pages)
-    yield pages.open
+    yield pages
     pages.close()
 
 
@@ -180,10 +194,10 @@ def script_page(chromium) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def open_warm_page(chromium, shared_pages) -> Iterator[Callable[..., Any]]:
+def open_warm_page(chromium, shared_pages) -> Iterator[Pages]:
     """Call it with an address: a page for the tests of a module that do not mind each other's traces."""
     pages = Pages(chromium, shared_pages)
-    yield pages.open
+    yield pages
     pages.close()
 
 

@@ -135,7 +135,7 @@ def test_the_answer_is_hidden_until_one_is_chosen_and_the_view_follows_the_card(
     assert page.locator(".learn-formula math msup").count() == 1
 
 
-def test_keys_alone_go_through_it_and_the_browser_remembers(page, address):
+def test_keys_alone_go_through_it_and_the_browser_remembers(page, open_warm_page):
     asked = []
     page.on("request", lambda request: request.resource_type != "font" and asked.append(request.url))
     page.keyboard.press("2")
@@ -145,7 +145,7 @@ def test_keys_alone_go_through_it_and_the_browser_remembers(page, address):
     page.wait_for_selector(".learn[data-card=heads].is-asking")
     assert f"Card 2 of {len(CARDS)}: " in page.locator(".learn-hidden[aria-live=polite]").text_content()
     assert asked == [], "a card asked the server"
-    page.reload()
+    open_warm_page.reload(page)
     page.wait_for_selector(".learn[data-card=heads]")
     assert page.locator(".learn-progress").inner_text() == f"1 of {len(CARDS)} answered"
     page.keyboard.press("ArrowLeft")
@@ -168,13 +168,13 @@ def test_a_term_opens_its_note_and_gives_the_focus_back(page):
     page.wait_for_selector(".learn .mdv-area-why:not(.learn-away)")
 
 
-def test_another_language_keeps_card_and_answer(page):
+def test_another_language_keeps_card_and_answer(page, open_warm_page):
     page.keyboard.press("2")
     page.evaluate("window.medusaLanguage.choose('zh')")
     page.wait_for_selector(".learn[lang=zh][data-card=passes] .learn-choice.is-right")
     walked = page.evaluate(WALK)
     assert not any(re.search(r"\{\w+\}|undefined|NaN|\[\[", card["text"]) for card in walked)
-    page.reload()
+    open_warm_page.reload(page)
     page.wait_for_selector(".learn[lang=zh]")
     page.evaluate("window.medusaLanguage.choose(null)")
     page.wait_for_selector(".learn[lang=en]")

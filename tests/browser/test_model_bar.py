@@ -46,12 +46,6 @@ def ready(page):
     return page
 
 
-def come_back(address, page):
-    """The page as it is opened later with what the browser has kept."""
-    page.goto(address)
-    return ready(page)
-
-
 def unfold(page):
     if not page.locator("#model-load").is_visible():
         page.locator("#model-picker button").first.click()
@@ -121,10 +115,10 @@ def test_a_folder_is_remembered_by_this_browser_alone(address, new_page, open_pa
     page.click("#model-load")
     says(page, "#model-line", "other · no Medusa heads")
     menu_shows(page, f"{other} + no heads")
-    again = come_back(address, page)
-    assert own_name in again.locator("#model-line").inner_text()
-    assert {str(other), f"{other} + no heads"} < set(options(unfold(again)))
-    loaded_with_two_clicks(again, own_name)
+    open_page.reload(page)
+    says(page, "#model-line", own_name)
+    assert {str(other), f"{other} + no heads"} < set(options(unfold(page)))
+    loaded_with_two_clicks(page, own_name)
     stranger = ready(open_page(address, alone=True))
     assert own_name in stranger.locator("#model-line").inner_text()
     assert str(other) not in unfold(stranger).content()

@@ -54,7 +54,7 @@ def test_a_first_visit_begins_with_it_where_motion_is_wanted_and_any_key_ends_it
     shows_its_end_when_asked(page)
     says(page, "#model-line", "Medusa heads")  # a reload would break off what the page still loads
     page.emulate_media(reduced_motion="no-preference")
-    page.reload()
+    open_page.reload(page)
     page.wait_for_selector(OPEN)
     page.wait_for_function("document.querySelector('.mdv-opening').dataset.time > 0.5")
     assert page.locator(f"{OPEN} .mdv-filmcount").count() == 4  # names and counters

@@ -121,14 +121,14 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
     small = "(all) => Math.min(...all.map((part) => parseFloat(getComputedStyle(part).fontSize)))"
     assert page.locator(".race-table b, .race-table small, .race-table th").evaluate_all(small) >= 12
 
-    page.reload()
+    open_page.reload(page)
     turn_to(page, "Side by side")
     page.wait_for_selector(".race-entry")
     assert entries(page)[0] == shown[0]  # a reload of this tab keeps it
 
     other = open_page(shipped_address)
     other.evaluate(f"window.sessionStorage.setItem('medusa-races-1', {FOREIGN!r})")
-    other.reload()
+    open_page.reload(other)
     turn_to(other, "Side by side")
     to_recorded_race(other)
     assert other.locator(".race-gallery").is_hidden()
