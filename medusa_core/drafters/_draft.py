@@ -5,6 +5,7 @@ The leading underscore keeps this module out of the list of drafters.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Draft:
+class Draft(ABC):
     """Weights of a drafter, loaded for one target and shared by all runs on it."""
 
     notes: tuple[str, ...] = ()  # sentences on contradictions in its files
@@ -43,13 +44,13 @@ class Draft:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """The words of the badge, such as "5 Medusa heads"."""
-        raise NotImplementedError
 
+    @abstractmethod
     def tensors(self) -> Iterable[torch.Tensor]:
         """Everything that takes memory."""
-        raise NotImplementedError
 
     def reading(self, depth: int, runs: int) -> Reading:
         """The least cost in a step of ``runs`` texts, with trees that are ``depth`` deep.

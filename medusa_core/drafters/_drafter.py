@@ -5,6 +5,7 @@ The leading underscore keeps this module out of the list of drafters.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from medusa_core.trees.token_tree import TokenTree
 
 
-class Drafter:
+class Drafter(ABC):
     """Proposes the tree of each step. One belongs to one run or one conversation.
 
     A subclass sets ``largest_tree``, says which ``features`` it reads and has ``propose``; it overrides what
@@ -32,13 +33,13 @@ class Drafter:
     largest_tree: int  # nodes with the root
     features: Features = NO_FEATURES  # hidden states that it reads
 
+    @abstractmethod
     def propose(self, root: int, depth: int) -> TokenTree:
         """A tree with ``root`` at its top and no node deeper than ``depth``; its shape may always differ.
 
         ``root`` is not yet among the tokens that were observed. Near the end of the context ``depth`` gets
         smaller; at 0 the tree is the root alone.
         """
-        raise NotImplementedError
 
     def propose_all(
         self, drafters: Sequence[Self], roots: Sequence[int], depths: Sequence[int]

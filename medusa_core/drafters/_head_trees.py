@@ -6,6 +6,7 @@ The leading underscore keeps this module out of the list of drafters.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
@@ -71,13 +72,13 @@ class HeadsDraft(Draft):
         """The heads' weights, without those of an LM head that is the model's."""
         yield from self.heads.parameters()
 
+    @abstractmethod
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
         """[K, T − start, R]: head k's best guesses of token t + k + 1 at position t, −1 where it has none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_untrained(self, target: Target) -> bool:
         """Whether the heads only say what the base says."""
-        raise NotImplementedError
 
     def tree(self, name: str | Topology) -> Topology:
         """The tree that a setting names (``named_tree``)."""
