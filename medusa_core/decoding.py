@@ -10,6 +10,7 @@ stop, and only the forward is shared, which reads the weights once for all of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -20,7 +21,7 @@ import torch
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
-from medusa_core.acceptance.sampling import require_drawn
+from medusa_core.acceptance.sampling import not_a_number
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
@@ -128,7 +129,6 @@ class Run:
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
-        require_drawn([self.root], logits.shape[-1])
 
     @property
     def depth_left(self) -> int:
@@ -143,6 +143,8 @@ class Run:
     def commit(self, judged: Judged, *, in_place: bool) -> None:
         """Keep the accepted path. ``in_place``: its rows of the cache are where they belong already."""
         verdict, features, path = judged.verdict, judged.features, judged.verdict.path
+        if not math.isfinite(judged.logits[path[-1], verdict.bonus]):
+            raise not_a_number()
         self.own_cache.commit(range(len(path)) if in_place else path)
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
         self.drafter.observe(verdict.accepted, features[path] if every else last)
@@ -287,10 +289,7 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
 
 
 def _check_output(logits: torch.Tensor, target: Target) -> None:
-    """Raise MedusaError when the largest logit after the prompt is not finite.
-
-    In later steps the engine's rules check what they choose by. A step that is one call of C is not checked.
-    """
+    """Raise MedusaError when the largest logit after the prompt is not finite."""
     largest = logits.amax()  # a NaN is carried along; -inf masks a token
     if not bool(torch.isfinite(largest)):
         kind = str(target.dtype).removeprefix("torch.")

@@ -17,6 +17,7 @@ from medusa_core.acceptance.match import matched
 from medusa_core.acceptance.sampling import largest
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.errors import MedusaError
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps
@@ -268,6 +269,21 @@ def test_a_step_keeps_its_tensors(one_engine):
     steps = steps_of(one_engine, method="none")
     for step in steps[:-1]:
         assert int(step.logits[0].argmax()) == steps[step.index + 1].emitted[0]
+
+
+def test_an_overflow_is_told(one_engine, made, monkeypatch):
+    run = GreedySteps.run
+
+    def overflowing(steps, *given):
+        done = run(steps, *given)
+        if steps._forward is one_engine.target.forward and len(made) == 3:
+            done.logits.fill_(torch.nan)
+        return done
+
+    monkeypatch.setattr(GreedySteps, "run", overflowing)
+    with pytest.raises(MedusaError, match="the model's output is not a number"):
+        steps_of(one_engine)
+    assert len(made) == 3
 
 
 def test_phases_are_counted_in_c(one_engine):
