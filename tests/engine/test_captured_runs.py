@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.config import GenerationConfig
-from medusa_core.engine import Engine
+from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Bench
 from medusa_core.model import captured_forward
@@ -152,6 +152,25 @@ def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, ten
         del cache, layer
         gc.collect()
     assert torch.equal(*answers)
+
+
+def test_what_an_overflow_left_does_not_reach_the_next_turn_of_a_conversation(model):
+    """The next turn begins with rows that were committed before, so it would go on in the same memory."""
+    engine, calls = engine_on(model, not_recorded), []
+
+    def overflowing(module, given, embedded):
+        calls.append(module)
+        return embedded * torch.nan if len(calls) == 4 else None
+
+    state = RunState(engine.target.new_cache(0))
+    config = GenerationConfig.of(method="medusa", max_new_tokens=20, ignore_eos=True)
+    hook = model.get_input_embeddings().register_forward_hook(overflowing)
+    with pytest.raises(MedusaError, match="not a number"):
+        list(engine.stream(tiny.PROMPT, config, state=state))
+    hook.remove()
+    assert len(calls) == 4
+    steps = list(engine.stream(tiny.PROMPT, config, state=state))
+    assert tiny.emitted(steps) == tiny.transformers_greedy(model, tiny.PROMPT, 20)
 
 
 @torch.inference_mode()
