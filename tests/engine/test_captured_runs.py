@@ -123,6 +123,14 @@ def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
     assert len(set(counts)) == 1
 
 
+def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(model):
+    engine = engine_on(model, not_recorded)
+    prompts = [tiny.random_tokens(5, seed=seed) for seed in range(3)]
+    list(engine.stream_batch(prompts, GenerationConfig.of(max_new_tokens=4), 1))
+    gc.collect()
+    assert len(engine.target.forward._idle) == 1
+
+
 @torch.inference_mode()
 def test_two_runs_at_once_have_buffers_of_their_own(model):
     target = captured_target(model)
