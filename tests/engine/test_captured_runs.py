@@ -16,6 +16,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Bench
+from medusa_core.evaluation.sweep import Sweep, cases_of
 from medusa_core.model import captured_forward
 from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
 from medusa_core.model.kv_cache import TreeCache
@@ -106,7 +107,16 @@ def test_what_is_recorded_is_kept_for_later_runs(model):
     assert len(recorded) == first
 
 
-def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
+def bench(engine, prompts, config):
+    return Bench(engine, prompts, ["none", "ngram"], config, 1)
+
+
+def sweep(engine, prompts, config):
+    return Sweep(cases_of("dtype", engine, ["none", "ngram"], config, prompts, ()), 3)
+
+
+@pytest.mark.parametrize("measurement", [bench, sweep])
+def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch, measurement):
     """Texts of other lengths lie in other buckets."""
     monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 16)
     recorded = []
@@ -117,8 +127,8 @@ def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
 
     engine = engine_on(model, record)
     prompts = [tiny.random_tokens(length, seed=length) for length in (30, 4, 70)]
-    bench = Bench(engine, prompts, ["none", "ngram"], GenerationConfig.of(max_new_tokens=8), 1)
-    counts = [len(recorded) for _ in bench.turns()]
+    measured = measurement(engine, prompts, GenerationConfig.of(max_new_tokens=8))
+    counts = [len(recorded) for _ in measured.turns()]
     assert len(counts) == 6
     assert len(set(counts)) == 1
 
