@@ -195,6 +195,8 @@ def pickle_fault(file: Path, error: Exception) -> str:
             f"{file.name} holds more than tensors, perhaps code, or is damaged, and nothing in it was run: "
             "use one saved as safetensors, or fetch it again"
         )
+    if isinstance(error, NotImplementedError):  # torch cannot map such tensors without their numbers
+        return f"{file.name} holds nested or quantised tensors: save dense ones of floating-point numbers"
     return f"{file.name} is damaged or cut off: {AGAIN}"
 
 
