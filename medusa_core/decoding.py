@@ -215,6 +215,9 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
                 finish_reason=run.finish_reason,
             )  # fmt: skip
             yield run, step
+        for run in running:
+            if run.finish_reason is not None:
+                run.cache = None  # the next one may take its memory, though variables still hold this run
         running = [run for run in running if run.finish_reason is None]
 
 

@@ -195,6 +195,8 @@ def pickle_fault(file: Path, error: Exception) -> str:
             f"{file.name} holds more than tensors, perhaps code, or is damaged, and nothing in it was run: "
             "use one saved as safetensors, or fetch it again"
         )
+    if isinstance(error, NotImplementedError):  # torch cannot map such tensors without their numbers
+        return f"{file.name} holds nested or quantised tensors: save dense ones of floating-point numbers"
     return f"{file.name} is damaged or cut off: {AGAIN}"
 
 
@@ -258,15 +260,18 @@ def headers(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Tens
     return [header for file in files for header in tensor_headers(file) if wanted(header.name)]
 
 
-def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]], again: str) -> None:
+def require_tensors(
+    owner: str, state: State, wanted: Mapping[str, Sequence[int]], again: str, names: str = ""
+) -> None:
     """Raise MedusaError unless the state holds the ``wanted`` tensors, floats of these shapes, and no others.
 
-    ``owner`` names what they belong to, ``again`` what would mend it.
+    ``owner`` names what they belong to, ``again`` what would mend it, ``names`` those that are read.
     """
+    of_names = f"{names}, {again}" if names else again
     if missing := sorted(wanted.keys() - state.keys()):
-        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {again}")
+        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {of_names}")
     if strange := sorted(map(str, state.keys() - wanted.keys())):
-        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {again}")
+        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {of_names}")
     for name, size in wanted.items():
         tensor = state[name]
         if list(tensor.shape) != list(size) or not tensor.is_floating_point() or tensor.itemsize == 1:

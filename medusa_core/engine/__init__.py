@@ -78,6 +78,11 @@ class RunState:
         """Bytes of what was read, by the target and by the drafter."""
         return self.cache.nbytes + (0 if self.drafter is None else self.drafter.cache_bytes)
 
+    def forget(self, target: Target) -> None:
+        """Begin anew with a cache of ``target``."""
+        self.cache, self.drafter = target.new_cache(0), None
+        self.tokens.clear()
+
     def made_for(self, config: GenerationConfig, draft: Draft | None) -> bool:
         """Whether the drafter has the method and the settings of ``config``, and these weights.
 
@@ -189,7 +194,8 @@ class Engine:
 
         ``state`` holds what was read of the prompt's first tokens in a run before, ``end_tokens`` end the
         text too; the last ``written`` tokens of the prompt belong to the text in which stop strings are
-        looked for. Raises MedusaError at the first ``next``, or later when memory runs out.
+        looked for. Raises MedusaError at the first ``next``, or later for an overflow and when memory runs
+        out; a run that began forgets its ``state`` then.
         """
         run = self._run(prompt, config, state, end_tokens, written)
         words = (
@@ -197,8 +203,14 @@ class Engine:
             f"{run.drafter.largest_tree} nodes: shorten the prompt, lower --max-new-tokens or take a smaller "
             "--tree"
         )
-        for _, step in self._decoded([run], 1, words):
-            yield step
+        try:
+            for _, step in self._decoded([run], 1, words):
+                yield step
+        except MedusaError:
+            if state is not None:
+                # Behind the committed rows may be NaN, which passes through a mask.
+                state.forget(self.target)
+            raise
 
     def new_state(self, prompt: int, config: GenerationConfig) -> RunState:
         """A state with room for a whole run after ``prompt`` tokens, so that its cache never grows.

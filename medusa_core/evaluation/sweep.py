@@ -105,9 +105,13 @@ class Sweep:
         self._ceilings = {id(case.engine): Ceilings(case.engine) for case in cases}
 
     def turns(self, limit: Limit = NO_LIMIT) -> Iterator[Turn]:
-        """Each case once unmeasured, then all in turn, round after round. Raises MedusaError."""
+        """Each case once unmeasured, then all in turn, round after round. Raises MedusaError.
+
+        Where steps are captured as graphs the unmeasured run has all prompts, as in ``take_turns``.
+        """
         for case in self._cases.values():
-            if _run(case, case.prompts[: case.batch], limit).cut:
+            captured = case.engine.target.choice.captured
+            if _run(case, case.prompts[: None if captured else case.batch], limit).cut:
                 return
 
         def runner(case: Case) -> Runner:

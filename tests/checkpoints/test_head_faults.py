@@ -98,6 +98,21 @@ def test_a_pickle_of_something_else_is_no_heads_file(tmp_path, content, read, na
         read(tmp_path)
 
 
+OTHER_KINDS = {
+    "nested": lambda ones: torch.nested.nested_tensor([ones, ones[:1]]),
+    "quantised": lambda ones: torch.quantize_per_tensor(ones, 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+def test_an_estimate_does_not_call_a_file_damaged_that_is_of_another_kind(tmp_path, kind):
+    state = {"0.0.linear.weight": OTHER_KINDS[kind](torch.ones(2, 3))}
+    torch.save(state, tmp_path / "medusa_lm_head.pt")
+    with pytest.raises(MedusaError, match="holds nested or quantised tensors: save dense ones"):
+        size(tmp_path)
+
+
 def test_names_that_are_no_text_are_refused(tmp_path):
     torch.save({0: torch.zeros(2)}, tmp_path / "medusa_lm_head.pt")
     with pytest.raises(MedusaError, match="calls a tensor 0, which is no text"):

@@ -13,9 +13,10 @@ from torch.testing import assert_close
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.config import GenerationConfig
-from medusa_core.engine import Engine
+from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Bench
+from medusa_core.evaluation.sweep import Sweep, cases_of
 from medusa_core.model import captured_forward
 from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
 from medusa_core.model.kv_cache import TreeCache
@@ -106,7 +107,16 @@ def test_what_is_recorded_is_kept_for_later_runs(model):
     assert len(recorded) == first
 
 
-def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
+def bench(engine, prompts, config):
+    return Bench(engine, prompts, ["none", "ngram"], config, 1)
+
+
+def sweep(engine, prompts, config):
+    return Sweep(cases_of("dtype", engine, ["none", "ngram"], config, prompts, ()), 3)
+
+
+@pytest.mark.parametrize("measurement", [bench, sweep])
+def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch, measurement):
     """Texts of other lengths lie in other buckets."""
     monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 16)
     recorded = []
@@ -117,10 +127,18 @@ def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch):
 
     engine = engine_on(model, record)
     prompts = [tiny.random_tokens(length, seed=length) for length in (30, 4, 70)]
-    bench = Bench(engine, prompts, ["none", "ngram"], GenerationConfig.of(max_new_tokens=8), 1)
-    counts = [len(recorded) for _ in bench.turns()]
+    measured = measurement(engine, prompts, GenerationConfig.of(max_new_tokens=8))
+    counts = [len(recorded) for _ in measured.turns()]
     assert len(counts) == 6
     assert len(set(counts)) == 1
+
+
+def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(model):
+    engine = engine_on(model, not_recorded)
+    prompts = [tiny.random_tokens(5, seed=seed) for seed in range(3)]
+    list(engine.stream_batch(prompts, GenerationConfig.of(max_new_tokens=4), 1))
+    gc.collect()
+    assert len(engine.target.forward._idle) == 1
 
 
 @torch.inference_mode()
@@ -152,6 +170,25 @@ def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, ten
         del cache, layer
         gc.collect()
     assert torch.equal(*answers)
+
+
+def test_what_an_overflow_left_does_not_reach_the_next_turn_of_a_conversation(model):
+    """The next turn begins with rows that were committed before, so it would go on in the same memory."""
+    engine, calls = engine_on(model, not_recorded), []
+
+    def overflowing(module, given, embedded):
+        calls.append(module)
+        return embedded * torch.nan if len(calls) == 4 else None
+
+    state = RunState(engine.target.new_cache(0))
+    config = GenerationConfig.of(method="medusa", max_new_tokens=20, ignore_eos=True)
+    hook = model.get_input_embeddings().register_forward_hook(overflowing)
+    with pytest.raises(MedusaError, match="not a number"):
+        list(engine.stream(tiny.PROMPT, config, state=state))
+    hook.remove()
+    assert len(calls) == 4
+    steps = list(engine.stream(tiny.PROMPT, config, state=state))
+    assert tiny.emitted(steps) == tiny.transformers_greedy(model, tiny.PROMPT, 20)
 
 
 @torch.inference_mode()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from served import PRIVATE, PUBLIC, launched
 
 from medusa_core.config import LoadConfig
+from medusa_core.model.target import Target
+from medusa_core.model.try_capture import capture_model
 from ui.runs.session import Session
 from ui.tabs.layout import build_page
 
@@ -24,6 +27,26 @@ def each_step_by_itself():
 def load(engine_folder):
     """The tiny engine's folder, as the app's own model."""
     return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture
+def recorded():
+    """The steps that ``captured`` has recorded so far."""
+    return []
+
+
+@pytest.fixture
+def captured(engine, recorded, monkeypatch):
+    """The tiny engine with captured steps, which reads the cache in small buckets."""
+    monkeypatch.setattr("medusa_core.model.captured_forward._SMALLEST_BUCKET", 16)
+
+    def record(work):
+        recorded.append(work)
+        return work
+
+    target = Target(engine.target.model)
+    capture_model(target, record)
+    return replace(engine, target=target)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import page_runs
 import pytest
 from trace_factory import make_trace
 
-from medusa_core.config import LoadConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation import step_times
@@ -27,7 +27,7 @@ from ui.records.settings import (
 )
 from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
-from ui.runs.compare import FINDING, CompareRequest
+from ui.runs.compare import FINDING, CompareRequest, Comparison, Lane
 from ui.runs.session import Session
 from ui.runs.verdict import CANNOT, MAY, MUST, equality_verdict, expectation
 
@@ -46,6 +46,19 @@ SETTINGS = {
 def test_the_two_take_turns_at_going_first():
     assert comparison.run_order(2, 3) == [0, 1, 1, 0, 0, 1]
     assert comparison.run_order(3, 2) == [0, 1, 2, 2, 1, 0]
+
+
+def test_where_steps_are_captured_none_is_recorded_while_it_measures(captured, recorded):
+    lanes = [
+        Lane(name, captured, GenerationConfig.of(method=name, max_new_tokens=40))
+        for name in ("none", "ngram")
+    ]
+    counts = [
+        (str(update.status), len(recorded))
+        for update in Comparison(lanes, captured.encode("abca")).run(2, StopFlag())
+    ]
+    timed = {count for status, count in counts if status.startswith("Timing ")}
+    assert timed == {len(recorded)}
 
 
 def test_the_median_run_is_one_of_the_runs():

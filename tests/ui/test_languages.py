@@ -20,13 +20,14 @@ from medusa_core.trace.replay.view import SCRIPTS, WEB, read_web
 from ui.records.examples import ASSETS
 from ui.records.settings import Selection, check_prompt, check_tokens, own_tree
 from ui.records.words import Words, amount, as_data, joined, sentences
-from ui.serving.runner import as_sentence
+from ui.serving.runner import as_sentence, problem_of
 from ui.tabs.experiments import load_section
 from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
 TAGS = list(languages())
 DOT = " · "
+LONGER = " or load the model with a longer --context"
 PLACE = re.compile(r"\{\d\}")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*%?")
 # What is the same in every language: names of settings' values, of published trees, and symbols.
@@ -177,6 +178,8 @@ def test_what_a_visitor_is_told_of_a_wrong_setting_and_of_the_model_is_translate
         told.append(as_sentence(str(error.value)))
     told.append("embedded model · 5 Medusa heads and 4 other drafters · 13.9 M parameters · cpu")
     told.append("forward in C, exact, 1 thread")
+    too_long = "the prompt has 200 tokens, the context holds 96: shorten the prompt"
+    told += [problem_of(MedusaError(too_long + fix)).status for fix in ("", LONGER)]
     assert [text for text in told if not is_said(text.removesuffix(" · cpu"), texts)] == []
 
 

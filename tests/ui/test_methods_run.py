@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_names, method, method_names
+from medusa_core.evaluation.limits import Limit
 from ui.figures.method_speeds import (
     MethodSpeed,
     line_end,
@@ -21,7 +22,7 @@ from ui.figures.method_speeds import (
 from ui.figures.name_places import LETTER, LINE_HEIGHT, POINT, name_places
 from ui.records.examples import ASSETS
 from ui.records.figures import measured_figures, stored_figures
-from ui.records.settings import MOST_TOKENS, Selection
+from ui.records.settings import MOST_TOKENS, Selection, make_config
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.runs.session import Session
@@ -67,6 +68,17 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
     shown = shown_methods(measured_figures(last.record, Selection(), {}), ASSETS)
     plain = next(row for row in shown.rows if row["method"] == "Plain decoding")
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
+
+
+def test_where_steps_are_captured_none_is_recorded_while_it_measures(captured, recorded):
+    request = MethodsRequest("abca", 40, 2)
+    counts = [
+        len(recorded)
+        for update in request._measured(captured, make_config(request._settings()), Limit())
+        if (update.status or "").startswith("Timing ")
+    ]
+    assert len(counts) > 8
+    assert len(set(counts)) == 1
 
 
 def stopped_after(session, rounds):

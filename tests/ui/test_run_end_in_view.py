@@ -33,7 +33,10 @@ def test_a_prompt_beyond_the_context_ends_the_view(session):
     sentence = json.loads(updates[-1].message)["words"]
     assert sentence == updates[-1].status
     assert updates[-1].problem
-    assert "The prompt has 200 tokens, the context holds 96" in sentence
+    assert sentence == (
+        "The prompt has 200 tokens, the context holds 96: shorten the prompt; "
+        "whoever started the app can load the model with a longer --context"
+    )
 
 
 def test_a_run_that_comes_to_its_end_is_left_alone(session):

@@ -107,6 +107,10 @@ FORGED_LINKS = [
     ({"prompt": "a", "model": "someone/else"}, "no setting is called"),
     ({"prompt": "a", "tree": "/etc/passwd"}, "no tree is called"),
     ({"prompt": 5}, "damaged"),
+    (
+        dict(urllib.parse.parse_qsl('{"prompt":"a = b & c","temperature":0.7}', keep_blank_values=True)),
+        "older version",
+    ),
     ({}, "damaged"),
 ]
 

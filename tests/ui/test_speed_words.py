@@ -6,12 +6,13 @@ import pytest
 from tiny_experiments import headline
 
 from medusa_core.config import ENGINE_VERSION, LoadConfig
+from medusa_core.evaluation.turns import Measurement, MethodLog, Turn
 from medusa_core.experiments import store
 from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
 from ui.records.settings import Selection
-from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate
+from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate, _rounds
 from ui.tabs.speed.results import Results, busy_words, command_line, what_limits, where_words
 
 MACHINE = {
@@ -202,14 +203,24 @@ def test_the_command_line_that_measures_the_same(load, public, line):
 
 
 @pytest.mark.parametrize(
-    ("seconds_per_token", "runs", "fewest", "wanted"),
+    ("seconds_per_token", "runs", "fewest", "unmeasured", "wanted"),
     [
-        (0.003, 2, 2, (8, 48, 3)),  # a small model: everything
-        (0.02, 2, 2, (3, 48, 3)),
-        (0.5, 2, 2, (2, 16, 1)),  # a large one: the least there is
-        (0.003, 14, 16, (16, 29, 1)),
+        (0.003, 2, 2, 0, (8, 48, 3)),  # a small model: everything
+        (0.02, 2, 2, 0, (3, 48, 3)),
+        (0.5, 2, 2, 0, (2, 16, 1)),  # a large one: the least there is
+        (0.003, 14, 16, 0, (16, 29, 1)),
+        (0.02, 2, 2, 1, (2, 48, 3)),  # captured steps are recorded in a round of their own
+        (0.05, 2, 2, 1, (2, 48, 1)),
+        (0.5, 2, 2, 1, (2, 16, 1)),
     ],
 )
-def test_a_slow_model_is_measured_with_less(seconds_per_token, runs, fewest, wanted):
-    effort = Effort(max(8, fewest), 48, 3, 20.0).within(seconds_per_token, runs, fewest)
+def test_a_slow_model_is_measured_with_less(seconds_per_token, runs, fewest, unmeasured, wanted):
+    effort = Effort(max(8, fewest), 48, 3, 20.0).within(seconds_per_token, runs, fewest, unmeasured)
     assert (effort.prompts, effort.tokens, effort.rounds) == wanted
+
+
+def test_the_time_that_is_left_is_that_of_the_measured_runs():
+    """Where steps are captured, a whole round before them is not measured."""
+    run = Measurement([0] * 4, 2.0, 2)
+    turns = [Turn("none", done, 5, 1, True, {"none": MethodLog([[run] * done])}) for done in (1, 3)]
+    assert [str(words).partition(", about ")[2] for words, _ in _rounds(turns, 1)] == ["8 s left", "4 s left"]

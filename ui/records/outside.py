@@ -38,6 +38,7 @@ MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/men
 MOST_STEP_NODES = 1024
 MOST_STEPS = 100_000  # no run of the page has as many
 DAMAGED = "the link is damaged: copy it again from the page it came from"
+OLD_FORM = "the link was made by an older version of this page: share the run again from this version"
 
 
 def outside_defaults() -> dict[str, Any]:
@@ -134,6 +135,8 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
         parts = TypeAdapter(dict[str, str]).validate_json(text, strict=True)
     except ValidationError as error:
         raise MedusaError(DAMAGED) from error
+    if next(iter(parts), "").startswith("{"):
+        raise MedusaError(OLD_FORM)
     step = int(_number("step", parts.pop("step", "1"), int))
     if not 1 <= step <= MOST_STEPS:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")

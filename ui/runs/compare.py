@@ -40,6 +40,15 @@ MOST_REPETITIONS = 5
 Trace = dict[str, Any]
 
 
+def warm_up_config(engine: Engine, config: GenerationConfig) -> GenerationConfig:
+    """The settings of an unmeasured run before runs of ``config``: shorter, unless steps are captured.
+
+    The length of the text decides which graphs are recorded, so all are only after a whole run.
+    """
+    short = config.changed(max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
+    return config if engine.target.choice.captured else short
+
+
 def check_repetitions(runs: int) -> None:
     """Raises MedusaError for more runs of each than the page makes."""
     if not 1 <= runs <= MOST_REPETITIONS:
@@ -176,8 +185,8 @@ class Comparison:
     def run(self, repetitions: int, flag: StopFlag) -> Generator[Update, None, None]:
         """Warm up, time all in turn, and end with the race message."""
         for one in self.lanes:
-            short = replace(one.config, max_new_tokens=min(WARM_UP_TOKENS, one.config.max_new_tokens))
-            yield from self._timed(replace(one, config=short), Words("Warming up: {0}", one.name), flag)
+            unmeasured = replace(one, config=warm_up_config(one.engine, one.config))
+            yield from self._timed(unmeasured, Words("Warming up: {0}", one.name), flag)
         traces: list[list[Trace]] = [[] for _ in self.lanes]
         for number in comparison.run_order(len(self.lanes), repetitions):
             one, done = self.lanes[number], len(traces[number])

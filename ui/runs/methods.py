@@ -23,7 +23,7 @@ from ui.records.settings import (
 )
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount
-from ui.runs.compare import WARM_UP_TOKENS, check_repetitions
+from ui.runs.compare import check_repetitions, warm_up_config
 from ui.runs.decode import ready
 from ui.serving.engines import Engines
 from ui.serving.runner import Request
@@ -73,8 +73,8 @@ class MethodsRequest(Request):
         ids = engine.encode(self.prompt)
         own = [name for name in page_methods() if name in engine.methods()]
         methods = list(dict.fromkeys([PLAIN_METHOD, *own]))  # in their order
-        short = plain.changed(max_new_tokens=min(WARM_UP_TOKENS, plain.max_new_tokens))
-        for name, warm_up in make_runners(engine, [ids], methods, short, limit)[0].items():
+        unmeasured = warm_up_config(engine, plain)
+        for name, warm_up in make_runners(engine, [ids], methods, unmeasured, limit)[0].items():
             if not limit.stopped:
                 yield Update(status=Words("Warming up: {0}", title_of(name)))
                 warm_up(ids)

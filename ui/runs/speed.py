@@ -48,20 +48,21 @@ class Effort:
     rounds: int
     seconds: float
 
-    def within(self, seconds_per_token: float, runs: int, fewest: int = 2) -> Effort:
+    def within(self, seconds_per_token: float, runs: int, fewest: int = 2, unmeasured: int = 0) -> Effort:
         """The effort that takes its seconds when ``runs`` write every prompt at plain decoding's pace.
 
         First fewer prompts are written, down to ``fewest``, then fewer rounds and tokens; a slow model may
-        still take longer.
+        still take longer. So many ``unmeasured`` rounds come before those that count.
         """
-        whole = self.prompts * self.tokens * self.rounds * runs * seconds_per_token
+        rounds = self.rounds + unmeasured
+        whole = self.prompts * self.tokens * rounds * runs * seconds_per_token
         share = min(1.0, self.seconds / whole)
         prompts = max(min(fewest, self.prompts), int(self.prompts * share))
         share *= self.prompts / prompts
-        rounds = max(1, int(self.rounds * min(1.0, share)))
-        share *= self.rounds / rounds
+        left = max(1 + unmeasured, int(rounds * min(1.0, share)))
+        share *= rounds / left
         tokens = max(min(LEAST_TOKENS, self.tokens), int(self.tokens * min(1.0, share)))
-        return replace(self, prompts=prompts, rounds=rounds, tokens=tokens)
+        return replace(self, prompts=prompts, rounds=left - unmeasured, tokens=tokens)
 
 
 QUICK, EXACT = Effort(8, 48, 3, 20.0), Effort(8, 128, 5, 90.0)
@@ -199,7 +200,9 @@ class _Measurement:
             found = measure_run(self.engine, self.prompts[0], short, self.limit)
         seconds = found.phase_ms["total"] / 1000 / found.steps
         effort = replace(self.effort, prompts=max(texts, min(self.effort.prompts, len(self.prompts))))
-        fitted = effort.within(seconds, runs, max(2, texts))
+        # Captured steps are recorded in a whole round before the first one.
+        unmeasured = int(self.engine.target.choice.captured)
+        fitted = effort.within(seconds, runs, max(2, texts), unmeasured)
         flags = ["--methods", ",".join(self.methods), "--max-new-tokens", str(fitted.tokens)]
         flags += ["--runs", str(fitted.rounds)]
         if fitted.prompts < len(self.prompts):
@@ -212,13 +215,15 @@ def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, boo
 
     They come between two runs, and seldom, so as not to disturb them.
     """
-    begun = noted = perf_counter()
+    noted = perf_counter()
     for turn in turns:
         now = perf_counter()
         whole = turn.done % in_a_round == 0 and turn.done < turn.total
         if not whole and now - noted < NOTE_SECONDS:
             continue
         noted = now
-        left = max(1, round((now - begun) / turn.done * (turn.total - turn.done)))
+        # The unmeasured runs before the first round do not come again.
+        measured = sum(run.seconds for log in turn.logs.values() for run in log.runs)
+        left = max(1, round(measured / turn.done * (turn.total - turn.done)))
         status = Words("Timing {0}: run {1} of {2}, about {3} s left", turn.name, turn.done, turn.total, left)
         yield status, whole

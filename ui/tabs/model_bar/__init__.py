@@ -199,7 +199,9 @@ def mark_methods(
 
     outputs = [*menus, *(one.usual for one in controls)]
     for event in (loaded.then, selection.change):
-        event(marked, selection, outputs, **AT_ONCE)
+        known = event(marked, selection, outputs, **AT_ONCE)
+        for one in controls:
+            one.follow(known)
 
 
 def _entries(menu: gr.Dropdown, lacking: Collection[str]) -> list[Any]:
