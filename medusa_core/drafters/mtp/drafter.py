@@ -84,7 +84,7 @@ def build(
         LAST_HIDDEN.layers,
         notes=notes,
         library=target.library,
-        record=target.record,
+        capture=target.capture,
     )
 
 
