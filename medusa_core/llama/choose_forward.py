@@ -19,7 +19,7 @@ from medusa_core.model.bare_llama import BareModel
 from medusa_core.model.captured_forward import capture_on_cuda
 from medusa_core.model.compiled_parts import can_compile
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
-from medusa_core.model.loaded_model import branch_alone, distance, rounding, tried_tree
+from medusa_core.model.loaded_model import branch_alone, relative_error, tolerance, tried_tree
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
 from medusa_core.model.try_capture import capture_model
@@ -98,6 +98,6 @@ def _require_agreement(
     forward([Part(Rows.of_text(start, target.device, 1), cache)])
     cache.commit(range(len(start)))
     ((logits, _),) = forward([Part(Rows.of_tree(tree, target.device), cache)])
-    off = distance(logits[-1], wanted)
-    if not off <= rounding(target.dtype, rounded):
+    off = relative_error(logits[-1], wanted)
+    if not off <= tolerance(target.dtype, rounded):
         raise NotLlamaError(f"its logits are off by {off:.0%}")

@@ -12,7 +12,7 @@ from medusa_core.model.captured_forward import Capture, CapturedForward, HostRea
 from medusa_core.model.compiled_parts import CompiledParts
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.forward import Forward, Outputs, Part, Rows
-from medusa_core.model.loaded_model import distance, rounding
+from medusa_core.model.loaded_model import relative_error, tolerance
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -103,6 +103,6 @@ def _answers(target: Target, forward: Forward) -> list[Outputs]:
 
 
 def _require_same(target: Target, found: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
-    off = distance(found, wanted)
-    if not off <= rounding(target.dtype):  # over a bucket of slots kernels sum in other orders
+    off = relative_error(found, wanted)
+    if not off <= tolerance(target.dtype):  # over a bucket of slots kernels sum in other orders
         raise NotCapturedError(f"a captured step's {what} are off by {off:.0%}")
