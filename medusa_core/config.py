@@ -178,7 +178,8 @@ class LoadConfig:
     )
     capture: bool = setting(
         True,
-        "on an NVIDIA GPU, record each step once as a CUDA graph and replay it; off: launch each kernel anew",
+        "on an NVIDIA GPU, capture each step once as a CUDA graph and replay it; "
+        "off: launch each kernel anew",
     )
     trust_remote_code: bool = setting(
         False, "run Python code that the model's folder brings; only for authors you trust"

@@ -1,10 +1,9 @@
 """Accept the tokens the model itself chooses.
 
 The model chooses one token at each node, the argmax at temperature 0 and one draw above; a child is
-accepted when it is that token. At temperature 0 the output is plain greedy decoding's; above, it has
-exactly the model's distribution, because the draw at a node does not
-depend on which guesses stand below it.
-One draw a node, never one a path: sibling paths share their prefix's draw.
+accepted when it is that token. At temperature 0 the output is plain greedy decoding's; above, it has exactly
+the model's distribution, because the draw at a node does not depend on which guesses stand below it. One
+draw a node, never one a path: sibling paths share their prefix's draw.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Rejection sampling: a guess x drawn from the drafter's q is kept with probability min(1, p(x) / q(x)).
 
 Along a path from the root the children of a node are tried in the order in which they were drawn. Behind a
-rejected one p becomes what q did not cover, norm(max(0, p − q)), and q loses the token, since siblings are
-drawn without replacement; where all are rejected the next root is drawn from the p that is left. A drafter
-that does not draw counts as certain of each guess, q(x) = 1: then x is kept with probability p(x), or else
-p(x) becomes 0. The output has exactly the model's distribution. At temperature 0 it is greedy matching.
+rejected one p becomes the residual distribution, norm(max(0, p − q)), and q loses the token, since siblings
+are drawn without replacement; where all are rejected the next root is drawn from the p that is left. A
+drafter that does not draw counts as certain of each guess, q(x) = 1: then x is kept with probability p(x), or
+else p(x) becomes 0. The output has exactly the model's distribution. At temperature 0 it is greedy matching.
 Leviathan et al., 2023 (arXiv 2211.17192); several candidates: Miao et al., 2024 (arXiv 2305.09781).
 
 N nodes · V vocabulary

@@ -36,7 +36,8 @@ class Sampling:
 
     def draw(self, probs: torch.Tensor, count: int) -> torch.Tensor:
         """``count`` different tokens from ``probs`` [V], in draw order; fewer where fewer are possible."""
-        # p / e with exponential e: the largest is a draw from p, the next one a draw from the rest of it.
+        # The Gumbel-top-k trick, written with exponentials: the largest of p / e is a draw from p, the
+        # next one a draw from the rest of it.
         waits = probs.new_empty(probs.shape).exponential_(generator=self.generator)
         values, tokens = (probs / waits).topk(min(count, len(probs)))
         return tokens[values > 0]
@@ -78,8 +79,8 @@ def drawn(probs: torch.Tensor, generator: torch.Generator | None) -> torch.Tenso
     """One token a row of ``probs`` [N, V], [N]; on a CPU V for a row with NaN (see ``require_drawn``)."""
     if probs.device.type != "cpu":
         return probs.multinomial(1, generator=generator).squeeze(-1)
-    # torch's multinomial takes a random number for each token, this code one for each row: its place among
-    # the cumulative sums of p, in float64 so that small p count too.
+    # Inverse transform sampling: one random number for each row, and its place among the cumulative sums of
+    # p, in float64 so that small p count too. torch's multinomial takes a random number for each token.
     sums = probs.double().cumsum(dim=-1)
     below = sums.new_empty(len(sums), 1).uniform_(generator=generator) * (sums[:, -1:] * _BELOW_ONE)
     return sums.gt(below).logical_not_().sum(dim=-1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance.sampling import entropy, probabilities
+from medusa_core.trees.tree import path_to
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +98,4 @@ def longest_path(tree: TokenTree, passes: Sequence[bool], p: Sequence[float] | N
             if parent >= 0 and alive[node]:
                 score[node] = score[parent] + math.log(max(p[node], 1e-38))
         best = max((n for n in range(tree.size) if alive[n]), key=lambda n: (tree.depths[n], score[n], -n))
-    path = [best]
-    while tree.parents[path[-1]] >= 0:
-        path.append(tree.parents[path[-1]])
-    return path[::-1]
+    return path_to(best, tree.parents)

@@ -80,14 +80,14 @@ class DynamicTree:
         """
         found: list[_Node] = []
         going_on = [0] * (len(logp) + 1)
-        waiting = [(-logp[0][0], 0, 0, 1)] if logp else []  # −Σ log-probability, parent, rank and level
+        waiting = [(-logp[0][0], 0, 0, 1)] if logp else []  # cost −Σ log p, parent, rank and level
         while waiting and len(found) < self.nodes:
-            less, parent, rank, level = heappop(waiting)
+            cost, parent, rank, level = heappop(waiting)
             guesses, number = logp[level - 1], len(found) + 1
             found.append(_Node(level, number, parent, rank))
             if rank + 1 < self.ranks:
-                heappush(waiting, (less + guesses[rank] - guesses[rank + 1], parent, rank + 1, level))
+                heappush(waiting, (cost + guesses[rank] - guesses[rank + 1], parent, rank + 1, level))
             if level < len(logp) and going_on[level] < self.ranks:
                 going_on[level] += 1
-                heappush(waiting, (less - logp[level][0], number, 0, level + 1))
+                heappush(waiting, (cost - logp[level][0], number, 0, level + 1))
         return found

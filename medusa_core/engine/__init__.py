@@ -1,4 +1,4 @@
-"""The one call that runs: a target, the weights of drafters and a tokenizer together; prompt in, steps out.
+"""An engine: a target, the weights of drafters and a tokenizer. A prompt goes in, steps come out.
 
 Owns what is shared by all runs and nothing of any run: settings, cache, drafter and random numbers live in
 the generator that ``stream`` returns, or in the ``RunState`` of a conversation. Beside it, ``summary`` adds

@@ -91,7 +91,7 @@ def measure_step_times(
     # Any tokens do: what a step takes depends on the number of rows, hardly on what they say.
     prompt = [(7 * index + 3) % vocabulary for index in range(min(_PROMPT, engine.target.context // 4))]
     if engine.target.choice.captured:
-        for config in configs.values():  # The first step of a size records its graph, which takes long.
+        for config in configs.values():  # The first step of a size captures its graph, which takes long.
             _timed(engine, prompt, config, state)
     limit = limit.within(seconds)
     for number in range(_ROUNDS):

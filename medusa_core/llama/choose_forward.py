@@ -16,10 +16,10 @@ from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.bare_llama import BareModel
-from medusa_core.model.captured_forward import recorded_on_cuda
+from medusa_core.model.captured_forward import capture_on_cuda
 from medusa_core.model.compiled_parts import can_compile
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
-from medusa_core.model.loaded_model import branch_alone, distance, rounding, tried_tree
+from medusa_core.model.loaded_model import branch_alone, relative_error, tolerance, tried_tree
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
 from medusa_core.model.try_capture import capture_model
@@ -38,7 +38,7 @@ def choose_forward(
 ) -> ForwardChoice:
     """Let ``target`` run the forward in C where it can, and return what was chosen.
 
-    ``capture`` has steps on a GPU recorded. ``threads_for`` chooses how many threads run the C; None means
+    With ``capture`` steps on a GPU are captured. ``threads_for`` says how many threads run the C; None means
     torch's own number. ``library`` has the C; where there is none, the choice says why. With ``release``
     nobody else uses the model, and each weight is freed once it is packed. With ``int8`` weights get 8 bits
     each; raises MedusaError where the C does not run the model.
@@ -47,7 +47,7 @@ def choose_forward(
     if target.output_device.type == "cuda":
         target.choice = ForwardChoice(why="" if capture else _NOT_CAPTURED)
         if capture:
-            capture_model(target, recorded_on_cuda, compiles=can_compile())
+            capture_model(target, capture_on_cuda, compiles=can_compile())
         return target.choice
     try:
         if isinstance(library, Library):
@@ -98,6 +98,6 @@ def _require_agreement(
     forward([Part(Rows.of_text(start, target.device, 1), cache)])
     cache.commit(range(len(start)))
     ((logits, _),) = forward([Part(Rows.of_tree(tree, target.device), cache)])
-    off = distance(logits[-1], wanted)
-    if not off <= rounding(target.dtype, rounded):
+    off = relative_error(logits[-1], wanted)
+    if not off <= tolerance(target.dtype, rounded):
         raise NotLlamaError(f"its logits are off by {off:.0%}")

@@ -14,6 +14,9 @@
 #define BLOCK 24
 #endif
 
+/* Bytes of a weight; a number of a row of inputs has size_of(). */
+static num weight_size(num kind) { return kind == INT8 ? 1 : size_of(kind); }
+
 /* A row as whole numbers, so few that no sum of them with weights in 8 bits overflows. Returns what 1 stands
    for, which is a NaN where a number of the row is infinite or none. */
 float round_row(int16_t *to, const void *row, num kind, num width) {
@@ -104,7 +107,7 @@ static const Shape bf16_shapes[] = {SHAPES(SHAPE, bf16)}, f32_shapes[] = {SHAPES
 void multiply(num kind, const void *panels, num count, const void *x, num stride, num inputs, num rows,
               float *sums, num sums_stride) {
   const Shape *first = kind == BF16 ? bf16_shapes : kind == F32 ? f32_shapes : int8_shapes;
-  num step = kind == F32 ? 1 : 2, size = LANES * (kind == INT8 ? 1 : size_of(kind)); /* of an input */
+  num step = kind == F32 ? 1 : 2, line = LANES * weight_size(kind); /* of an input */
   int widens = kind == BF16 && bf16_TURNS > 1;
   float floats[MOST_TOGETHER * AT_ONCE];
   for (num row = 0; row < rows; row += first->rows) {
@@ -118,7 +121,7 @@ void multiply(num kind, const void *panels, num count, const void *x, num stride
       const Shape *shape = first;
       for (num panel = 0; panel < count; panel += shape->panels) {
         while (shape->panels > count - panel) shape++;
-        shape->run((const uint8_t *)panels + (panel * inputs + from) * size, inputs / step,
+        shape->run((const uint8_t *)panels + (panel * inputs + from) * line, inputs / step,
                    widens ? floats : own, widens ? AT_ONCE : stride, some / step,
                    sums + row * sums_stride + panel * LANES, sums_stride, from > 0);
       }
@@ -223,8 +226,7 @@ static void finish(const Linear *linear, const float *sums, num first, num count
 /* All threads together, each a part of the outputs; they do not wait for each other at the end. */
 void product(const Linear *linear, const void *x, num rows, Output to, Worker worker) {
   float sums[BLOCK * CHUNK * LANES] __attribute__((aligned(64)));
-  num inputs = wide(linear->inputs), each = inputs * LANES, first, end;
-  if (linear->kind != INT8) each *= size_of(linear->kind);
+  num inputs = wide(linear->inputs), each = inputs * LANES * weight_size(linear->kind), first, end;
   share(wide(linear->outputs) / (2 * LANES), worker, &first, &end); /* pairs, such as of gate and up */
   for (num panel = 2 * first; panel < 2 * end; panel += CHUNK) {
     num count = min(CHUNK, 2 * end - panel);

@@ -4,8 +4,8 @@ What differs between two steps lies on the device: tokens, depths, the tree's ma
 rows are copied into buffers, rows are padded to a few sizes, and attention reads a fixed number of slots, a
 bucket, in which the mask hides all that hold no row of the text or the tree. So a step is the same list of
 kernels at the same addresses each time.
-A recording knows the addresses of its cache, whose memory outlives the run: the next run takes it over. Parts
-of a prompt are read as they come, without a recording.
+A graph knows the addresses of its cache, whose memory outlives the run: the next run takes it over. Parts of
+a prompt are read as they come, without a graph.
 
 N rows, padded · B slots of a bucket
 """
@@ -37,8 +37,8 @@ _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
 _MOST_IDLE = 2  # memories kept for later runs
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 
-# Before a recording torch waits for the whole device, which breaks off the recording of another thread.
-_ONE_RECORDING_AT_A_TIME = Lock()
+# Before a capture torch waits for the whole device, which breaks off the capture of another thread.
+_ONE_CAPTURE_AT_A_TIME = Lock()
 
 Result = TypeVar("Result")
 
@@ -48,16 +48,16 @@ def bucket_of(rows: int) -> int:
     return max(_SMALLEST_BUCKET, 1 << (rows - 1).bit_length())
 
 
-class Record(Protocol):
-    """Records work that keeps to what a graph can hold; what it returns runs the same work again."""
+class Capture(Protocol):
+    """Captures work that keeps to what a graph can hold; what it returns runs the same work again."""
 
     def __call__(self, work: Callable[[], Result]) -> Callable[[], Result]:
         """Its results may lie at addresses that the next call overwrites."""
 
 
-def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
-    """Record the work once as a graph of the current device; a call replays it."""
-    with _ONE_RECORDING_AT_A_TIME:
+def capture_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
+    """Capture the work once as a graph of the current device; a call replays it."""
+    with _ONE_CAPTURE_AT_A_TIME:
         beside = torch.cuda.Stream()
         beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
@@ -76,12 +76,12 @@ def recorded_on_cuda(work: Callable[[], Result]) -> Callable[[], Result]:
     return replay
 
 
-def recorded_once(
+def capture_checked(
     work: Callable[[], Result],
-    record: Record,
+    capture: Capture,
     parts: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> Callable[[], Result]:
-    """Record work within ``parts``.
+    """Capture work within ``parts``.
 
     The work is checked first, and uncompiled: a failed capture may leave the device with an error, and torch
     compiles nothing that it has once met inside a dispatch mode.
@@ -93,7 +93,7 @@ def recorded_once(
         with parts():
             return work()
 
-    return record(compiled)
+    return capture(compiled)
 
 
 @dataclass
@@ -103,7 +103,7 @@ class _Step:
     rows: Rows
     length: torch.Tensor  # [], committed rows
     position: torch.Tensor  # [], of the root in the text
-    run: Callable[[], Outputs] | None = None  # recorded at the first step
+    run: Callable[[], Outputs] | None = None  # captured at the first step
     shape: torch.Tensor | None = None  # the mask that was copied last: trees keep theirs from step to step
 
     @classmethod
@@ -116,7 +116,7 @@ class _Step:
         return cls(Rows(tokens, depths, 0, seen, features=features), counts[0], counts[1])
 
     def load(self, rows: Rows, length: int, position: int) -> None:
-        """Copy the step's inputs to where the recorded work reads them."""
+        """Copy the step's inputs to where the captured work reads them."""
         count = len(rows.tokens)
         self.rows.tokens[:count].copy_(rows.tokens)
         self.length.fill_(length)
@@ -130,7 +130,7 @@ class _Step:
 
 @dataclass(eq=False)
 class _Memory:
-    """The layers of a cache, and what was recorded over them."""
+    """The layers of a cache, and the steps captured over them."""
 
     layers: Sequence[TreeLayer]
     steps: dict[tuple[Any, ...], _Step] = field(default_factory=dict)
@@ -141,18 +141,18 @@ class _Memory:
 
 
 class CapturedForward(TransformersForward):
-    """The ``Forward`` of a device whose kernels can be recorded."""
+    """The ``Forward`` of a device whose kernels can be captured."""
 
     def __init__(
         self,
         held: LoadedModel,
         masks: LayerMasks,
-        record: Record = recorded_on_cuda,
+        capture: Capture = capture_on_cuda,
         parts: CompiledParts | None = None,
     ) -> None:
-        """``parts`` of the model are recorded as torch has compiled them."""
+        """``parts`` of the model are captured as torch has compiled them."""
         super().__init__(held, masks)
-        self._record = record
+        self._capture = capture
         self._parts: Callable[[], AbstractContextManager[None]] = parts.in_place if parts else nullcontext
         self._idle: list[_Memory] = []  # the smallest first
         # Finalizers of caches hand memories back, in any thread and also within a block that holds the lock.
@@ -180,7 +180,7 @@ class CapturedForward(TransformersForward):
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:
         """One output for each part; that of a tree is valid until the next tree.
 
-        Several texts share transformers' forward as it is: a recording knows the memory of one alone.
+        Several texts share transformers' forward as it is: a graph knows the memory of one alone.
         """
         if len(parts) > 1:
             return super().__call__(parts)
@@ -195,15 +195,15 @@ class CapturedForward(TransformersForward):
         step = self._step(memory, size, bucket, rows.features)
         step.load(rows, cache.length, cache.position)
         if step.run is None:
-            # Recording runs the work: with this step's rows it writes where this step writes.
-            step.run = recorded_once(
-                lambda: self._compute(step, memory.layers, bucket), self._record, self._parts
+            # Capturing runs the work: with this step's rows it writes where this step writes.
+            step.run = capture_checked(
+                lambda: self._compute(step, memory.layers, bucket), self._capture, self._parts
             )
         logits, states = step.run()
         return [(logits[:count], [state[:count] for state in states])]
 
     def _step(self, memory: _Memory, size: int, bucket: int, features: Features) -> _Step:
-        # A cache that grew lies elsewhere, and what was recorded over its old place is of no use.
+        # A cache that grew lies elsewhere, and what was captured over its old place is of no use.
         place = memory.layers[0].keys.data_ptr()
         key = place, size, bucket, features
         if key not in memory.steps:
@@ -272,7 +272,7 @@ _READS = {
 
 
 class HostReadError(RuntimeError):
-    """Why work cannot be recorded."""
+    """Why work cannot be captured."""
 
 
 class NoHostReads(TorchDispatchMode):

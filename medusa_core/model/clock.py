@@ -13,8 +13,8 @@ class PhaseTimes:
     """Milliseconds of one step by phase; ``total`` is their sum and what happened between them.
 
     The times of a batch are those of the step for all its runs. In a step that is one call of C, ``propose``
-    is the time of the next step's tree, and moving the accepted rows counts as ``accept``, as does
-    a tree that Python had to propose: the first one, and one after a step by phases.
+    is the time of the next step's tree, and moving the accepted rows counts as ``accept``, as does a tree
+    that Python had to propose: the first one, and one after a step by phases.
     """
 
     propose: float
@@ -57,7 +57,7 @@ class Clock:
 
 
 class CudaClock(Clock):
-    """Laps by marks in the GPU's queue, so that measuring adds no wait to the one that a step has.
+    """Laps by CUDA events, so that measuring adds no wait to the one that a step has.
 
     A step's wait is in the rule, which needs its answer on the host; by then the GPU's earlier work is over.
     """

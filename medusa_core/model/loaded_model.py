@@ -179,7 +179,7 @@ def tried_tree(target: Target) -> tuple[list[int], TokenTree]:
 
 
 def branch_alone(target: Target) -> torch.Tensor:
-    """Logits [V] of that last node by transformers' forward over its branch, without our mask."""
+    """Logits [V] of the last node of ``tried_tree``, its branch run alone without our mask."""
     start, tree = tried_tree(target)
     ids = torch.tensor([start], device=target.device)
     branch = tree.tokens[[0, 2, 3]].to(ids)[None]
@@ -187,14 +187,14 @@ def branch_alone(target: Target) -> torch.Tensor:
     return logits[0, -1].float()
 
 
-def distance(found: torch.Tensor, wanted: torch.Tensor) -> float:
+def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
     """How far logits or hidden states are from those that are wanted, over the spread of these."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
 
 
-def rounding(dtype: torch.dtype, packed: bool = False) -> float:
-    """The distance that rounding may make; an error of the mask makes a larger one."""
+def tolerance(dtype: torch.dtype, packed: bool = False) -> float:
+    """The relative error that rounding may make; a wrong mask makes a larger one."""
     return 1e-2 if dtype == torch.float32 and not packed else 0.1
 
 
@@ -216,9 +216,9 @@ def require_tree_equals_branch(target: Target) -> None:
         if is_out_of_memory(error):
             raise
         raise MedusaError(f"{kind} cannot run a tree ({reason_of(error)}): {_USE}") from error
-    off = distance(logits[-1], alone)
+    off = relative_error(logits[-1], alone)
     # Packed weights round their inputs by what else is in the pass.
-    allowed = rounding(target.dtype, getattr(target.model, "is_quantized", False))
+    allowed = tolerance(target.dtype, getattr(target.model, "is_quantized", False))
     if not off <= allowed:
         raise MedusaError(
             f"{kind} gives a node of a tree other logits than its branch alone (off by {off:.0%}), so it "

@@ -111,7 +111,7 @@ class PartialCache:
         for own, its in zip(cache.tree_layers, full.tree_layers, strict=True):
             if its.is_initialized:
                 rows = torch.arange(self._taken, full.length, device=its.keys.device)
-                own.take(its, rows.expand(its.keys.shape[1], -1), self.budget - new)
+                own.take(its, rows.expand(its.keys.shape[1], -1), start)
 
 
 def most_important(

@@ -1,7 +1,7 @@
 """The target model: a transformers causal LM that can read a prompt and verify a tree.
 
 ``Target.forward`` computes its rows: transformers' model of the same weights, or the C where
-``choose_forward`` allows it. Nothing in the model is patched, except while a step is recorded, and nothing is
+``choose_forward`` allows it. Nothing in the model is patched, except while a step is captured, and nothing is
 stored on it, so runs on one model cannot meet. What a model must be for that is read off its config and its
 forward, and tried out when it loads where no test has run its family. Knows nothing about heads, rules or
 text. Medusa paper §2.1.2.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from medusa_core.llama.library import Library
-    from medusa_core.model.captured_forward import Record
+    from medusa_core.model.captured_forward import Capture
 
 PREFILL_CHUNK = 512  # rows of the prompt a forward, which bounds the mask and the attention scores
 
@@ -56,7 +56,7 @@ class Target:
         self.forward: Forward = TransformersForward(self.held, self.masks)
         self.choice = ForwardChoice(why="no other was asked for")
         self.library: Library | None = None  # the forward in C, also for models that draft
-        self.record: Record | None = None  # captures work on its device, also that of drafters
+        self.capture: Capture | None = None  # captures work on its device, also that of drafters
         self.threads: int | None = None  # threads of a run, None: the usual number
         if not self.held.is_proven:
             if longer is None:

@@ -48,6 +48,7 @@ class TransformersForward:
         """Bytes of so many slots. Families keep different things, so one row is written and measured."""
         cache = TreeCache(self._held.config.num_hidden_layers, 1)
         with torch.inference_mode():
+            # Not a subclass's call, which may refuse a cache that it has not made.
             TransformersForward.__call__(self, [Part(Rows.of_text([0], self._held.device, 1), cache)])
         return cache.nbytes * slots
 

@@ -1,7 +1,6 @@
 """The trace of a run: plain numbers and strings that the page, exports and outside checks read.
 
-``TraceBuilder`` turns steps into the
-records of ``format``, which reads them back.
+``TraceBuilder`` turns steps into the records of ``format``, which reads them back.
 """
 
 from __future__ import annotations

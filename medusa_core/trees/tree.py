@@ -125,13 +125,15 @@ class Topology:
 
 def paths_of(parents: Sequence[int]) -> list[list[int]]:
     """The paths from the root to each leaf, the leaves in the order of their numbers."""
-    paths = []
-    for leaf in sorted(set(range(len(parents))) - set(parents)):
-        path = [leaf]
-        while parents[path[-1]] >= 0:
-            path.append(parents[path[-1]])
-        paths.append(path[::-1])
-    return paths
+    return [path_to(leaf, parents) for leaf in sorted(set(range(len(parents))) - set(parents))]
+
+
+def path_to(node: int, parents: Sequence[int]) -> list[int]:
+    """Node ids from the root to ``node``."""
+    path = [node]
+    while parents[path[-1]] >= 0:
+        path.append(parents[path[-1]])
+    return path[::-1]
 
 
 def ancestor_mask(parents: Sequence[int]) -> NDArray[np.bool_]:

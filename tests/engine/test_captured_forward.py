@@ -1,4 +1,4 @@
-"""transformers' forward as recordings: what it gives as it is, in every family; and why where it cannot."""
+"""transformers' forward as CUDA graphs: what it gives as it is, in every family; and why where it cannot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 from families import CONTEXT, FAMILIES, alone, family_model
-from test_captured_runs import as_list_of_operations, not_recorded
+from test_captured_runs import as_list_of_operations, not_captured
 from test_families import PARENTS
 from torch.testing import assert_close
 
@@ -28,23 +28,23 @@ ON_THE_HOST = {"phimoe, long rotation": "it asks on the host whether a number is
 PAIRS = [(name, kernel) for name, family in FAMILIES.items() for kernel in family.kernels]
 
 
-def captured(model, record=as_list_of_operations):
+def captured(model, capture=as_list_of_operations):
     target = Target(model)
-    capture_model(target, record)
+    capture_model(target, capture)
     assert target.choice.captured == isinstance(target.forward, CapturedForward)
     return target
 
 
-def engine_of(model, record=as_list_of_operations):
+def engine_of(model, capture=as_list_of_operations):
     engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return replace(engine, target=captured(model, record))
+    return replace(engine, target=captured(model, capture))
 
 
 @pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "kernel"), PAIRS)
 @torch.inference_mode()
 def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
-    """Two trees in one recording, deeper than a window, behind rows that the first commit moved."""
+    """Two trees in one graph, deeper than a window, behind rows that the first commit moved."""
     model = family_model(name, kernel)
     target = captured(model)
     if name in ON_THE_HOST:
@@ -90,7 +90,7 @@ def test_the_texts_of_a_batch_share_a_forward(name):
 
 
 @torch.inference_mode()
-def test_what_drafters_read_of_a_row_is_recorded_too():
+def test_what_drafters_read_of_a_row_is_captured_too():
     model = family_model("qwen2-moe")
     plain, target = Target(model), captured(model)
     features = Features((0, 1, BEFORE_NORM), all_rows=True, queries=True)
@@ -123,7 +123,7 @@ def test_compiled_parts_give_what_they_give_as_they_are(compiled_runs, name):
     plain, target = Target(model), Target(model)
     wanted = capturing._answers(plain, plain.forward)
     assert not compiled_runs
-    capture_model(target, not_recorded, compiles=True)
+    capture_model(target, not_captured, compiles=True)
     assert target.choice.compiled
     assert "captured as CUDA graphs, in part compiled" in target.choice.words()
     assert compiled_runs
@@ -178,19 +178,19 @@ def test_parts_that_cannot_be_compiled_run_as_they_are(monkeypatch, error):
 def test_a_gpu_captures_steps_unless_told_not_to(monkeypatch, name):
     """The device is only called so, as long as the choice is made."""
 
-    def on_the_cpu(target, record, compiles):
+    def on_the_cpu(target, capture, compiles):
         monkeypatch.undo()
-        capture_model(target, record)
+        capture_model(target, capture)
 
     monkeypatch.setattr(Target, "output_device", torch.device("cuda"))
     monkeypatch.setattr(choosing, "capture_model", on_the_cpu)
-    monkeypatch.setattr(choosing, "recorded_on_cuda", as_list_of_operations)
-    eager, recorded = Target(family_model(name)), Target(family_model(name))
+    monkeypatch.setattr(choosing, "capture_on_cuda", as_list_of_operations)
+    eager, replayed = Target(family_model(name)), Target(family_model(name))
     assert choosing.choose_forward(eager).words() == "transformers' forward (not captured: --no-capture)"
     assert not eager.choice.captured
-    assert choosing.choose_forward(recorded, capture=True).captured
-    assert isinstance(recorded.forward, CapturedForward)
-    assert "captured as CUDA graphs" in recorded.choice.words()
+    assert choosing.choose_forward(replayed, capture=True).captured
+    assert isinstance(replayed.forward, CapturedForward)
+    assert "captured as CUDA graphs" in replayed.choice.words()
 
 
 def test_quantised_weights_run_as_they_are(monkeypatch):
@@ -207,12 +207,12 @@ def test_a_model_on_several_devices_runs_as_it_is(monkeypatch):
     monkeypatch.setattr(
         target.held.weights, "parameters", lambda: iter([elsewhere, *target.model.lm_head.parameters()])
     )
-    capture_model(target, not_recorded)
+    capture_model(target, not_captured)
     assert not target.choice.captured
     assert target.choice.why.endswith("not captured: it is spread over several devices")
 
 
-def test_a_recording_that_answers_otherwise_is_not_used(monkeypatch):
+def test_a_graph_that_answers_otherwise_is_not_used(monkeypatch):
     """As where a model takes something of the first step for all."""
 
     def of_the_first_step(work):
@@ -221,18 +221,18 @@ def test_a_recording_that_answers_otherwise_is_not_used(monkeypatch):
 
     target = captured(family_model("llama"), of_the_first_step)
     assert not target.choice.captured
-    assert "a recorded step's logits are off by" in target.choice.why
+    assert "a captured step's logits are off by" in target.choice.why
 
 
 def test_memory_that_runs_out_is_told():
-    def record(work):
+    def capture(work):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(torch.OutOfMemoryError):
-        captured(family_model("llama"), record)
+        captured(family_model("llama"), capture)
 
 
-def test_the_window_of_a_recording_matters(monkeypatch):
+def test_the_window_of_a_graph_matters(monkeypatch):
     """Without it the comparison at loading sees another model."""
     visible = CapturedForward._visible
 

@@ -1,4 +1,4 @@
-"""The forward that a graph can capture: recorded once, replayed over the same buffers, no host read."""
+"""The forward that a graph can capture: noted once, replayed over the same buffers, no host read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from medusa_core.model.target import Target
 from medusa_core.model.try_capture import capture_model
 
 
-class Recorder(NoHostReads):
+class Operations(NoHostReads):
     """Notes each operation with the tensors that went in and came out."""
 
     def __init__(self):
@@ -38,17 +38,17 @@ class Recorder(NoHostReads):
 
 
 def as_list_of_operations(work):
-    """A recording as on a GPU: the operations are noted once, and that list alone is run from then on."""
-    with Recorder() as recorder:
+    """A capture as on a GPU: the operations are noted once, and that list alone is run from then on."""
+    with Operations() as noted:
         outputs = work()
 
     def replay():
-        now = {}  # tensors of this replay, by those of the recording; buffers stand for themselves
+        now = {}  # tensors of this replay, by those of the capture; buffers stand for themselves
 
         def of_now(tensor):
             return now.get(id(tensor), tensor)
 
-        for func, args, kwargs, out in recorder.operations:
+        for func, args, kwargs, out in noted.operations:
             given = tree_map_only(torch.Tensor, of_now, (args, kwargs))
             found = func(*given[0], **given[1])
             now.update((id(a), b) for a, b in zip(tree_leaves(out), tree_leaves(found), strict=True))
@@ -57,20 +57,20 @@ def as_list_of_operations(work):
     return replay
 
 
-def not_recorded(work):
+def not_captured(work):
     """Where nothing can be captured the work itself is called each time."""
     return work
 
 
-def captured_target(model, record=not_recorded):
+def captured_target(model, capture=not_captured):
     target = Target(model)
-    capture_model(target, record)
+    capture_model(target, capture)
     assert target.choice.captured
     return target
 
 
-def engine_on(model, record):
-    target = captured_target(model, record)
+def engine_on(model, capture):
+    target = captured_target(model, capture)
     return Engine(**{**vars_of(tiny.build_engine(model, tiny.fitted_heads(model))), "target": target})
 
 
@@ -79,10 +79,10 @@ def vars_of(engine):
 
 
 @pytest.mark.sample(3)
-@pytest.mark.parametrize("record", [not_recorded, as_list_of_operations])
+@pytest.mark.parametrize("capture", [not_captured, as_list_of_operations])
 @pytest.mark.parametrize("method", ["none", "medusa", "ngram"])
-def test_runs_give_transformers_own_greedy_tokens(model, record, method):
-    engine = engine_on(model, record)
+def test_runs_give_transformers_own_greedy_tokens(model, capture, method):
+    engine = engine_on(model, capture)
     for length in (4, 9):
         prompt = tiny.random_tokens(length, seed=length)
         steps = tiny.run(engine, prompt, method=method, max_new_tokens=40)
@@ -90,21 +90,21 @@ def test_runs_give_transformers_own_greedy_tokens(model, record, method):
         assert method == "none" or len(steps) < 40
 
 
-def test_what_is_recorded_is_kept_for_later_runs(model):
-    recorded = []
+def test_what_is_captured_is_kept_for_later_runs(model):
+    captured = []
 
-    def record(work):
-        recorded.append(work)
+    def capture(work):
+        captured.append(work)
         return work
 
-    engine = engine_on(model, record)
+    engine = engine_on(model, capture)
     tiny.run(engine, max_new_tokens=40)
-    first = len(recorded)
+    first = len(captured)
     assert 0 < first < 6  # one for each padded size and bucket, not for each step
     for _ in range(3):
         gc.collect()
         tiny.run(engine, max_new_tokens=40)
-    assert len(recorded) == first
+    assert len(captured) == first
 
 
 def bench(engine, prompts, config):
@@ -116,25 +116,25 @@ def sweep(engine, prompts, config):
 
 
 @pytest.mark.parametrize("measurement", [bench, sweep])
-def test_a_measurement_records_nothing_while_it_measures(model, monkeypatch, measurement):
+def test_a_measurement_captures_nothing_while_it_measures(model, monkeypatch, measurement):
     """Texts of other lengths lie in other buckets."""
     monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 16)
-    recorded = []
+    captured = []
 
-    def record(work):
-        recorded.append(work)
+    def capture(work):
+        captured.append(work)
         return work
 
-    engine = engine_on(model, record)
+    engine = engine_on(model, capture)
     prompts = [tiny.random_tokens(length, seed=length) for length in (30, 4, 70)]
     measured = measurement(engine, prompts, GenerationConfig.of(max_new_tokens=8))
-    counts = [len(recorded) for _ in measured.turns()]
+    counts = [len(captured) for _ in measured.turns()]
     assert len(counts) == 6
     assert len(set(counts)) == 1
 
 
 def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(model):
-    engine = engine_on(model, not_recorded)
+    engine = engine_on(model, not_captured)
     prompts = [tiny.random_tokens(5, seed=seed) for seed in range(3)]
     list(engine.stream_batch(prompts, GenerationConfig.of(max_new_tokens=4), 1))
     gc.collect()
@@ -158,7 +158,7 @@ def test_two_runs_at_once_have_buffers_of_their_own(model):
 @pytest.mark.parametrize("kernel", ["sdpa", "eager"])
 @pytest.mark.parametrize("tensor", ["keys", "values"])
 def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, tensor):
-    """A recorded step reads a whole bucket, and NaN passes through a mask."""
+    """A captured step reads a whole bucket, and NaN passes through a mask."""
     target, answers = captured_target(family_model("llama", kernel)), []
     for _ in range(2):
         cache = target.new_cache(20)
@@ -174,7 +174,7 @@ def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, ten
 
 def test_what_an_overflow_left_does_not_reach_the_next_turn_of_a_conversation(model):
     """The next turn begins with rows that were committed before, so it would go on in the same memory."""
-    engine, calls = engine_on(model, not_recorded), []
+    engine, calls = engine_on(model, not_captured), []
 
     def overflowing(module, given, embedded):
         calls.append(module)
@@ -221,7 +221,7 @@ def test_room_can_grow_and_committed_rows_stay(model):
     target.prefill(prompt, cache)
     with pytest.raises(MedusaError, match="2 rows do not fit"):
         cache.require(2)
-    target.verify(tiny.token_tree([-1], [5]), cache)  # recorded where the rows were at first
+    target.verify(tiny.token_tree([-1], [5]), cache)  # captured where the rows were at first
     cache.reserve(600)
     assert cache.tree_layers[0].keys.shape[2] >= 600 + SIZES[-1]
     logits, _ = target.verify(tiny.token_tree([-1, 0], [5, 6]), cache)

@@ -138,19 +138,19 @@ def test_steps_of_the_engines_loop_are_timed_for_each_size(measuring, known_head
     assert all(point.step_ms > 0 and point.steps > 1 for point in points)
 
 
-def test_recording_a_graph_is_no_time_of_a_step(measuring, known_heads, monkeypatch):
+def test_capturing_a_graph_is_no_time_of_a_step(measuring, known_heads, monkeypatch):
     choice = known_heads.target.choice
     monkeypatch.setattr(known_heads.target, "choice", replace(choice, captured=True))
     timed, plain = set(), step_times._timed
 
-    def recorded_first(engine, prompt, config, state):
+    def captured_first(engine, prompt, config, state):
         times = plain(engine, prompt, config, state)
         if id(config) not in timed:
             timed.add(id(config))
             times[0] = 1e6  # ms
         return times
 
-    monkeypatch.setattr(step_times, "_timed", recorded_first)
+    monkeypatch.setattr(step_times, "_timed", captured_first)
     assert all(point.step_ms < 1e5 for point in measure_step_times(known_heads, seconds=0))
 
 

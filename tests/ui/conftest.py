@@ -30,22 +30,22 @@ def load(engine_folder):
 
 
 @pytest.fixture
-def recorded():
-    """The steps that ``captured`` has recorded so far."""
+def captures():
+    """The steps that the engine ``captured`` has captured so far."""
     return []
 
 
 @pytest.fixture
-def captured(engine, recorded, monkeypatch):
+def captured(engine, captures, monkeypatch):
     """The tiny engine with captured steps, which reads the cache in small buckets."""
     monkeypatch.setattr("medusa_core.model.captured_forward._SMALLEST_BUCKET", 16)
 
-    def record(work):
-        recorded.append(work)
+    def capture(work):
+        captures.append(work)
         return work
 
     target = Target(engine.target.model)
-    capture_model(target, record)
+    capture_model(target, capture)
     return replace(engine, target=target)
 
 

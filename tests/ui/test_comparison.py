@@ -48,17 +48,17 @@ def test_the_two_take_turns_at_going_first():
     assert comparison.run_order(3, 2) == [0, 1, 2, 2, 1, 0]
 
 
-def test_where_steps_are_captured_none_is_recorded_while_it_measures(captured, recorded):
+def test_no_step_is_captured_while_it_measures(captured, captures):
     lanes = [
         Lane(name, captured, GenerationConfig.of(method=name, max_new_tokens=40))
         for name in ("none", "ngram")
     ]
     counts = [
-        (str(update.status), len(recorded))
+        (str(update.status), len(captures))
         for update in Comparison(lanes, captured.encode("abca")).run(2, StopFlag())
     ]
     timed = {count for status, count in counts if status.startswith("Timing ")}
-    assert timed == {len(recorded)}
+    assert timed == {len(captures)}
 
 
 def test_the_median_run_is_one_of_the_runs():

@@ -70,10 +70,10 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
 
 
-def test_where_steps_are_captured_none_is_recorded_while_it_measures(captured, recorded):
+def test_no_step_is_captured_while_it_measures(captured, captures):
     request = MethodsRequest("abca", 40, 2)
     counts = [
-        len(recorded)
+        len(captures)
         for update in request._measured(captured, make_config(request._settings()), Limit())
         if (update.status or "").startswith("Timing ")
     ]

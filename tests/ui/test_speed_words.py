@@ -209,7 +209,7 @@ def test_the_command_line_that_measures_the_same(load, public, line):
         (0.02, 2, 2, 0, (3, 48, 3)),
         (0.5, 2, 2, 0, (2, 16, 1)),  # a large one: the least there is
         (0.003, 14, 16, 0, (16, 29, 1)),
-        (0.02, 2, 2, 1, (2, 48, 3)),  # captured steps are recorded in a round of their own
+        (0.02, 2, 2, 1, (2, 48, 3)),  # steps are captured in a round of their own
         (0.05, 2, 2, 1, (2, 48, 1)),
         (0.5, 2, 2, 1, (2, 16, 1)),
     ],

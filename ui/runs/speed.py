@@ -200,7 +200,7 @@ class _Measurement:
             found = measure_run(self.engine, self.prompts[0], short, self.limit)
         seconds = found.phase_ms["total"] / 1000 / found.steps
         effort = replace(self.effort, prompts=max(texts, min(self.effort.prompts, len(self.prompts))))
-        # Captured steps are recorded in a whole round before the first one.
+        # Steps are captured in a whole round before the first one.
         unmeasured = int(self.engine.target.choice.captured)
         fitted = effort.within(seconds, runs, max(2, texts), unmeasured)
         flags = ["--methods", ",".join(self.methods), "--max-new-tokens", str(fitted.tokens)]

@@ -45,9 +45,10 @@ class ModelDrafter(Drafter):
         self._tokens: list[int] = []
         self._cache: TreeCache | None = None
         self._growth: Growth | None = None  # the last tree
-        # That tree's nodes with a row in the cache: one path from the root on, and behind it the last write.
-        self._trunk: list[int] = []
-        self._loose: list[int] = []
+        # That tree's nodes with a row in the cache: one path from the root on whose rows are committed, and
+        # behind it those of the last write, which are not.
+        self._committed: list[int] = []
+        self._uncommitted: list[int] = []
         depth, branches = settings.draft_depth, settings.draft_top_k
         most = branches + (depth - 1) * branches**2
         self.largest_tree = min(settings.draft_nodes, most) + 1
@@ -81,14 +82,14 @@ class ModelDrafter(Drafter):
     def propose(self, root: int, depth: int) -> TokenTree:
         """A chain or a tree of the small model's guesses, as deep as both contexts allow."""
         depth = min(depth, self._settings.draft_depth, self._model.context - len(self._tokens))
-        self._growth, self._trunk, self._loose = None, [], []
+        self._growth, self._committed, self._uncommitted = None, [], []
         if depth <= 0:
             return self._target.token_tree([root], [-1], [ROOT])
         growth = self._growth = Growth(
             root, self._settings.draft_top_k, self.largest_tree - 1, self._sampling
         )
         growth.expand([0], self._read_root(root)[None])
-        self._trunk = [0]
+        self._committed = [0]
         for _ in range(depth - 1):
             nodes = growth.next_nodes()
             if not nodes:
@@ -105,18 +106,18 @@ class ModelDrafter(Drafter):
                 if node is None:
                     break
                 path.append(node)
-            same = sum(node in path for node in self._trunk)
-            if same < len(self._trunk):
+            same = sum(node in path for node in self._committed)
+            if same < len(self._committed):
                 self._cache.truncate(len(self._tokens) + same)
-            elif rows := [self._loose.index(node) for node in path[same:] if node in self._loose]:
+            elif rows := [self._uncommitted.index(node) for node in path[same:] if node in self._uncommitted]:
                 self._cache.commit(rows)
-        self._growth, self._trunk, self._loose = None, [], []
+        self._growth, self._committed, self._uncommitted = None, [], []
         self._tokens += tokens
 
     def truncate(self, length: int) -> None:
         """Forget the text after ``length`` tokens, and a root whose step never ended."""
         del self._tokens[length:]
-        self._growth, self._trunk, self._loose = None, [], []
+        self._growth, self._committed, self._uncommitted = None, [], []
         if self._cache is not None:
             self._cache.truncate(len(self._tokens))
 
@@ -135,17 +136,17 @@ class ModelDrafter(Drafter):
     def _read_nodes(self, growth: Growth, nodes: list[int]) -> torch.Tensor:
         """The logits [R, V] after each of ``nodes``, which are the next level."""
         cache = cast("TreeCache", self._cache)
-        self._loose += nodes
-        places = {node: place for place, node in enumerate(self._loose)}
-        parents = [places.get(growth.parents[node], -1) for node in self._loose]
+        self._uncommitted += nodes
+        places = {node: place for place, node in enumerate(self._uncommitted)}
+        parents = [places.get(growth.parents[node], -1) for node in self._uncommitted]
         tree = self._model.token_tree(
-            [growth.tokens[node] for node in self._loose], parents, [ROOT] * len(parents)
+            [growth.tokens[node] for node in self._uncommitted], parents, [ROOT] * len(parents)
         )
         logits, _ = self._model.verify(tree, cache)
-        if len(self._loose) == 1:  # the next node of a chain, the only one that can be accepted here
+        if len(self._uncommitted) == 1:  # the next node of a chain, the only one that can be accepted here
             cache.commit([0])
-            self._trunk += self._loose
-            self._loose = []
+            self._committed += self._uncommitted
+            self._uncommitted = []
         return logits[-len(nodes) :, : self._known]
 
     def _slots(self, rows: int) -> int:

@@ -16,10 +16,10 @@ from torch import nn
 
 from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters import Draft
+from medusa_core.drafters.eagle3.captured_growth import CapturedGrowth
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network
-from medusa_core.drafters.eagle3.recorded_growth import RecordedGrowth
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
 from medusa_core.llama.weights import NotLlamaError
@@ -28,7 +28,7 @@ from medusa_core.model.target import Target
 
 if TYPE_CHECKING:
     from medusa_core.llama.library import Library
-    from medusa_core.model.captured_forward import Record
+    from medusa_core.model.captured_forward import Capture
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
 
@@ -46,7 +46,7 @@ class Eagle3Draft(Draft):
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
     layers: tuple[int, ...]
     library: Library | None = None  # computes the layer in C
-    record: Record | None = None  # captures the growth of a tree on a GPU
+    capture: Capture | None = None  # captures the growth of a tree on a GPU
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,9 +63,9 @@ class Eagle3Draft(Draft):
         return Network(self.model, self.embedding)
 
     @cached_property
-    def growth(self) -> RecordedGrowth | None:
-        """Grows a tree in one recording; None where nothing can be recorded."""
-        return RecordedGrowth(self.model, self.embedding, self.record) if self.record else None
+    def growth(self) -> CapturedGrowth | None:
+        """Grows a tree in one captured graph; None where nothing can be captured."""
+        return CapturedGrowth(self.model, self.embedding, self.capture) if self.capture else None
 
     @property
     def label(self) -> str:
@@ -106,7 +106,7 @@ def build(
         layers,
         notes=notes,
         library=target.library,
-        record=target.record,
+        capture=target.capture,
     )
 
 

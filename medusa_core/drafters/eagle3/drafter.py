@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from medusa_core.drafters import Drafter
 from medusa_core.drafters.eagle3 import NAME, Settings
+from medusa_core.drafters.eagle3.captured_growth import Start, TreeSize
 from medusa_core.drafters.eagle3.draft import Eagle3Draft
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
-from medusa_core.drafters.eagle3.recorded_growth import Start, TreeSize
 from medusa_core.model.captured_forward import bucket_of
 from medusa_core.model.features import Features
 from medusa_core.model.target import PREFILL_CHUNK, Target
@@ -57,8 +57,8 @@ class Eagle3Drafter(Drafter):
     def cache_bytes_for(self, rows: int) -> int:
         """Bytes of its keys, values and features after a text of so many rows."""
         features = self._model.shape.hidden * self._embedding.itemsize
-        recorded = bucket_of(rows) + self._tree_rows if self._growth is not None else 0
-        return self._network.cache_row * (rows + self._tree_rows + recorded) + features * rows
+        captured = bucket_of(rows) + self._tree_rows if self._growth is not None else 0
+        return self._network.cache_row * (rows + self._tree_rows + captured) + features * rows
 
     def reserve(self, rows: int) -> None:
         """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
@@ -88,12 +88,12 @@ class Eagle3Drafter(Drafter):
         outputs, logits = self._read_rows([*self._tokens[self._cache.length + 1 :], root])
         first, settings = log_probabilities(logits)[0], self._settings
         size = TreeSize(min(settings.draft_top_k, len(first)), levels, settings.draft_nodes)
-        found = self._recorded(size, outputs[-1:], first) or self._grow(size, outputs[-1:], first)
+        found = self._captured(size, outputs[-1:], first) or self._grow(size, outputs[-1:], first)
         tokens, (parents, ranks) = self._model.target_tokens(found.tokens), found.places.tolist()
         return self._token_tree(root, tokens.tolist(), parents, ranks, found.logp)
 
-    def _recorded(self, size: TreeSize, output: torch.Tensor, first: torch.Tensor) -> Grown | None:
-        """The tree grown in one recording; None without recordings or near the end of the context."""
+    def _captured(self, size: TreeSize, output: torch.Tensor, first: torch.Tensor) -> Grown | None:
+        """The tree grown in one captured graph; None without capture or near the end of the context."""
         whole = size.levels == self._settings.draft_depth
         if self._growth is None or not (self._growth.works and whole):
             return None

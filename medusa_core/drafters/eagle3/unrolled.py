@@ -3,7 +3,8 @@
 In step 0 each row reads the target's features; in step i it reads its own output of step i - 1 and the
 embedding of the token i places further on, at a position i further on. It then sees the text as step 0 read
 it, and of the later steps its own row alone: these are the diagonals of their keys, taken as products of
-equal rows. So each row computes what drafting a chain from its place would. EAGLE-3 paper §3.2, figure 6.
+equal rows. So each row computes what drafting a chain from its place would. EAGLE-3 paper §3.2, figure 6:
+the training-time test.
 
 B windows · T tokens of a window · R rows of a step · d hidden size · D head size
 """

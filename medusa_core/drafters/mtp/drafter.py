@@ -14,12 +14,10 @@ from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.network import NativeNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.mtp import NAME
-from medusa_core.drafters.mtp.files import check_layer, read_layer, require_kind
+from medusa_core.drafters.mtp.files import SHARED, check_layer, read_layer, require_kind
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
-
-_OWN_COPIES = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "LM head"}
 
 
 class NativeMtpNetwork(NativeNetwork):
@@ -59,9 +57,9 @@ def load(folder: Path, target: Target) -> MtpDraft:
     require_kind(state, folder)
     notes = [f"of {count} MTP layers the first drafts all levels"] if count > 1 else []
     head, table = target.held.lm_head().to(target.output_device, target.dtype), target_embedding(target)
-    for name, own in (("embed_tokens.weight", table), ("shared_head.head.weight", head)):
+    for (name, what), own in zip(SHARED.items(), (table, head), strict=True):
         if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
-            notes.append(f"{name} is not the model's own {_OWN_COPIES[name]}: the model's counts")
+            notes.append(f"{name} is not the model's own {what}: the model's counts")
     shape = _shape(target, state, folder)
     return build(shape, state, target, head, table, tuple(notes))
 
@@ -84,7 +82,7 @@ def build(
         LAST_HIDDEN.layers,
         notes=notes,
         library=target.library,
-        record=target.record,
+        capture=target.capture,
     )
 
 

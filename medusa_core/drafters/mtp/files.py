@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
 
 _PROJECTION = re.compile(r"model\.layers\.(\d+)\.eh_proj\.weight")
-SHARED = ("embed_tokens.weight", "shared_head.head.weight")  # the model's own, which some files repeat
+# Tensors of the model itself, which some files repeat, and what each is.
+SHARED = {"embed_tokens.weight": "embedding", "shared_head.head.weight": "LM head"}
 _OTHER_KINDS = {  # parts of layers that are computed in another way
     "kv_a_proj_with_mqa": "multi-head latent attention",
     "experts": "experts",

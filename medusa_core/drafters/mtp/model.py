@@ -27,7 +27,7 @@ class MtpLayer(DraftModel):
 
     def __init__(self, shape: DraftShape, lm_head: torch.Tensor) -> None:
         """``lm_head`` [V, d] is the target's, or the layer's own copy."""
-        nn.Module.__init__(self)
+        nn.Module.__init__(self)  # DraftModel's would make EAGLE-3's modules
         self.shape = shape
         self.enorm = Norm(shape.hidden, shape.norm_eps)
         self.hnorm = Norm(shape.hidden, shape.norm_eps)

@@ -106,7 +106,8 @@ class TokenSwiftDrafter(Drafter):
         logits = torch.cat([own[None].float(), guesses.float()])
         trees = self._guessed.filled(roots, depths, Guesses.of(logits, self._guessed.ranks))
         trees = [
-            drafter._told(tree, over) for drafter, tree, over in zip(drafters, trees, caches, strict=True)
+            drafter._with_rows_seen(tree, over)
+            for drafter, tree, over in zip(drafters, trees, caches, strict=True)
         ]
         if not self._ngrams:
             return trees
@@ -120,7 +121,7 @@ class TokenSwiftDrafter(Drafter):
         assert self._full is not None  # set by ``read_cache``
         return self._partial.over(self._full, self._queries)
 
-    def _told(self, tree: TokenTree, over: TreeCache) -> TokenTree:
+    def _with_rows_seen(self, tree: TokenTree, over: TreeCache) -> TokenTree:
         """The tree with a note of the rows that the model's own guesses have seen, where they are not all."""
         if over is self._full:
             return tree

@@ -1,6 +1,6 @@
-"""A tree that grows in one recording: on a GPU a level's fifty kernels take less time than their launches.
+"""A tree that grows in one CUDA graph: on a GPU a level's fifty kernels take less time than their launches.
 
-The text's keys and values are copied to where the recorded work reads them, since a recording knows the
+The text's keys and values are copied to where the captured work reads them, since a graph knows the
 addresses of one memory; those of the tree stand behind them.
 
 k nodes of a level · B slots of a bucket · d hidden size · V' draft vocabulary
@@ -20,13 +20,13 @@ from torch.nn import functional as F
 from medusa_core.drafters.eagle3.grow import Grown, grow, log_probabilities
 from medusa_core.drafters.eagle3.model import DraftModel, attention_by
 from medusa_core.errors import reason_of
-from medusa_core.model.captured_forward import Record, bucket_of, recorded_once
+from medusa_core.model.captured_forward import Capture, bucket_of, capture_checked
 from medusa_core.model.kv_cache import TreeLayer
 from medusa_core.model.rotary import Rotations
 
 _log = logging.getLogger(__name__)
 
-_MOST = 4  # recordings kept, each with keys and values of its own
+_MOST = 4  # graphs kept, each with keys and values of its own
 
 
 class TreeSize(NamedTuple):
@@ -49,7 +49,7 @@ class Start(NamedTuple):
 
 @dataclass
 class _Growth:
-    """The buffers that recorded work reads, and what runs it."""
+    """The buffers that captured work reads, and what runs it."""
 
     size: TreeSize
     bucket: int
@@ -73,7 +73,7 @@ class _Growth:
         return cls(size, bucket, keys, values, output, first, Rotations(*by), length)
 
     def load(self, start: Start) -> None:
-        """Copy a step's inputs to where the recorded work reads them."""
+        """Copy a step's inputs to where the captured work reads them."""
         layer, length = start.layer, start.length
         self.keys[:, :, :length] = layer.keys[:, :, :length]
         self.values[:, :, :length] = layer.values[:, :, :length]
@@ -86,24 +86,24 @@ class _Growth:
         self.length.fill_(length)
 
 
-class RecordedGrowth:
+class CapturedGrowth:
     """Grows trees with one draft model. Runs in several threads take turns, since they share its buffers."""
 
-    def __init__(self, model: DraftModel, embedding: torch.Tensor, record: Record) -> None:
-        self._model, self._embedding, self._record = model, embedding, record
+    def __init__(self, model: DraftModel, embedding: torch.Tensor, capture: Capture) -> None:
+        self._model, self._embedding, self._capture = model, embedding, capture
         self._growths: dict[tuple[TreeSize, int], _Growth] = {}
         self._lock = Lock()
-        self.works = True  # until a recording has failed
+        self.works = True  # until a capture has failed
 
     def __call__(self, size: TreeSize, start: Start) -> Grown | None:
-        """A tree, or None where it cannot be recorded."""
+        """A tree, or None where it cannot be captured."""
         bucket = bucket_of(start.length)
         with self._lock:
             growth = self._growths.pop((size, bucket), None) or _Growth.like(size, bucket, start)
             growth.load(start)
             if growth.run is None:
                 try:
-                    growth.run = recorded_once(lambda: self._grow(growth), self._record)
+                    growth.run = capture_checked(lambda: self._grow(growth), self._capture)
                 except RuntimeError as error:  # such as a host read, or no memory for it
                     _log.info("The drafter's trees are not captured: %s", reason_of(error))
                     self.works = False

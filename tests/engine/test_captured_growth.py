@@ -1,4 +1,4 @@
-"""Trees of EAGLE-3 and MTP layers that grow in one recording, as on a GPU: those that grow level by level."""
+"""Trees of EAGLE-3 and MTP layers that grow in one graph, as on a GPU: those that grow level by level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from test_captured_runs import as_list_of_operations
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters.eagle3 import recorded_growth
+from medusa_core.drafters.eagle3 import captured_growth
 from medusa_core.model import captured_forward
 
 SMALL = {"draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
@@ -28,28 +28,28 @@ def drafting(request, engine, tmp_path_factory):
     return made, SMALL | {"method": request.param}
 
 
-def recorded(engine, method, record):
-    return replace(engine, drafts={method: replace(engine.drafts[method], record=record)})
+def captured(engine, method, capture):
+    return replace(engine, drafts={method: replace(engine.drafts[method], capture=capture)})
 
 
 @pytest.fixture
-def recordings(monkeypatch):
+def captures(monkeypatch):
     """How many were made, of buckets that a short text outgrows."""
     monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 8)
     made = []
 
-    def record(work):
+    def capture(work):
         made.append(work)
         return as_list_of_operations(work)
 
-    return made, record
+    return made, capture
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4])
-def test_a_tree_grown_in_a_recording_is_the_same(drafting, recordings, depth):
+def test_a_tree_grown_in_a_graph_is_the_same(drafting, captures, depth):
     """Of two runs that take turns with the same buffers, and outgrow them."""
     plain, settings = drafting
-    engine = recorded(plain, settings["method"], recordings[1])
+    engine = captured(plain, settings["method"], captures[1])
     settings = settings | {"draft_depth": depth, "max_new_tokens": 16}
     prompts = [tiny.random_tokens(length, seed=length) for length in (3, 6)]
     runs = [engine.stream(prompt, GenerationConfig.of(**settings)) for prompt in prompts]
@@ -61,32 +61,32 @@ def test_a_tree_grown_in_a_recording_is_the_same(drafting, recordings, depth):
                 assert mine.tokens.tolist() == theirs.tokens.tolist()
                 assert (mine.parents, mine.origins) == (theirs.parents, theirs.origins)
                 torch.testing.assert_close(mine.draft_logp, theirs.draft_logp)
-    assert recordings[0]
+    assert captures[0]
 
 
-def test_a_recording_serves_all_steps_of_its_bucket_and_few_are_kept(drafting, recordings, monkeypatch):
-    (plain, settings), (made, record) = drafting, recordings
-    engine = recorded(plain, settings["method"], record)
+def test_a_graph_serves_all_steps_of_its_bucket_and_few_are_kept(drafting, captures, monkeypatch):
+    (plain, settings), (made, capture) = drafting, captures
+    engine = captured(plain, settings["method"], capture)
     steps = tiny.run(engine, tiny.random_tokens(9, seed=1), **settings, max_new_tokens=30)
     growth = engine.drafts[settings["method"]].growth
     buckets = [bucket for _, bucket in growth._growths]
     assert buckets == [16, 32, 64]
     assert len(made) == len(buckets) < len(steps)
-    monkeypatch.setattr(recorded_growth, "_MOST", 1)
+    monkeypatch.setattr(captured_growth, "_MOST", 1)
     tiny.run(engine, tiny.random_tokens(9, seed=1), **settings, max_new_tokens=2)
     assert [bucket for _, bucket in growth._growths] == [16]
 
 
-def test_where_no_recording_can_be_made_the_tree_grows_level_by_level(drafting, caplog):
+def test_where_no_graph_can_be_captured_the_tree_grows_level_by_level(drafting, caplog):
     plain, settings = drafting
-    caplog.set_level("INFO", recorded_growth.__name__)
+    caplog.set_level("INFO", captured_growth.__name__)
 
     def fail(work):
         raise RuntimeError("out of memory")
 
     runs = [
         tiny.run(one, **settings, max_new_tokens=12)
-        for one in (recorded(plain, settings["method"], fail), plain)
+        for one in (captured(plain, settings["method"], fail), plain)
     ]
     mine, theirs = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert mine == theirs
