@@ -143,8 +143,6 @@ class Run:
     def commit(self, judged: Judged, *, in_place: bool) -> None:
         """Keep the accepted path. ``in_place``: its rows of the cache are where they belong already."""
         verdict, features, path = judged.verdict, judged.features, judged.verdict.path
-        if not math.isfinite(judged.logits[path[-1], verdict.bonus]):
-            raise not_a_number()
         self.own_cache.commit(range(len(path)) if in_place else path)
         every, last = self.drafter.features.all_rows, features[path[-1] :][:1]
         self.drafter.observe(verdict.accepted, features[path] if every else last)
@@ -244,6 +242,8 @@ def _fused_step(run: Run, clock: Clock) -> Judged | None:
         return None
     made = run.fused.run(run.own_cache, run.root)
     verdict = matched(made.tree, made.tokens, made.choices, made.path)
+    if not math.isfinite(made.logits[verdict.path[-1], verdict.bonus]):
+        raise not_a_number()  # in a step by phases the rule checks
     clock.lap_fused(made.propose_ms, made.verify_ms)
     return Judged(made.tree, made.logits, made.logits, made.features, verdict)
 

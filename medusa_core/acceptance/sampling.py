@@ -69,9 +69,14 @@ def largest(logits: torch.Tensor) -> torch.Tensor:
 
 
 def choose(logits: torch.Tensor, temperature: float, generator: torch.Generator | None) -> torch.Tensor:
-    """One token a row, [N]: the largest logit at temperature 0, one draw each above."""
+    """One token a row, [N]: the largest logit at temperature 0, one draw each above.
+
+    It is V where the largest logit is not finite, as in ``drawn``: it reaches ``require_drawn`` on the host
+    together with the tokens.
+    """
     if temperature <= 0:
-        return largest(logits)
+        values, tokens = logits.max(dim=-1)
+        return tokens.masked_fill_(~values.isfinite(), logits.shape[-1])
     return drawn(probabilities(logits, temperature), generator)
 
 
@@ -100,7 +105,7 @@ class DrawingRule:
 
 
 def require_drawn(tokens: Iterable[int], vocabulary: int) -> None:
-    """Raise MedusaError if a token was drawn from numbers that are no distribution."""
+    """Raise MedusaError if a token was chosen from numbers that are not finite or no distribution."""
     if max(tokens) >= vocabulary:
         raise not_a_number()
 

@@ -46,9 +46,10 @@ def test_a_token_that_is_certain_is_drawn_at_either_end():
         assert drawn(certain, generator).tolist() == [0, 250, 499]
 
 
-def test_what_is_no_distribution_is_told():
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_what_is_no_distribution_is_told(temperature):
     logits = torch.tensor([[0.0, torch.nan, 1.0], [torch.inf, torch.inf, 0.0]])
-    tokens = choose(logits, 0.7, torch.Generator().manual_seed(0)).tolist()
+    tokens = choose(logits, temperature, torch.Generator().manual_seed(0)).tolist()
     for token in tokens:
         with pytest.raises(
             MedusaError, match=r"not a number, its weights are damaged .* use --dtype float32"
@@ -57,11 +58,12 @@ def test_what_is_no_distribution_is_told():
     require_drawn([0, 1, 2], 3)
 
 
-def test_an_overflow_behind_a_refused_guess_changes_nothing():
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+def test_an_overflow_behind_a_refused_guess_changes_nothing(temperature):
     tree = tiny.token_tree([-1, 0, 0], [0, 1, 2])
     # Node 1 passes, 2 does not.
     logits = torch.tensor([[0.0, 99.0, 0.0], [99.0, 0.0, 0.0], [torch.nan] * 3])
-    rule = match.MatchRule(0.7, NoSettings(), torch.Generator())
+    rule = match.MatchRule(temperature, NoSettings(), torch.Generator())
     verdict = rule(tree, logits)
     assert (verdict.path, verdict.bonus) == ([0, 1], 0)
     with pytest.raises(MedusaError, match="not a number"):
