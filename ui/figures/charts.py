@@ -8,7 +8,7 @@ once, one after another: a long run lies compressed in windows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -117,11 +117,10 @@ def accepted_lengths(counts: RunCounts, dark: bool) -> go.Figure:
 
 def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
     """Where the time of each step goes, stacked by phase; the legend carries the means."""
-    columns = phase_columns(counts.ms)
-    whole = sum(map(sum, columns.values())) or 1.0
+    columns = list(zip(*(phases_of(ms["total"], ms) for ms in counts.ms), strict=True))
+    whole = sum(map(sum, columns)) or 1.0
     figure = _figure(dark, barmode="stack")
-    for phase, colour in zip(PHASES, palette(dark).phases, strict=True):
-        column = columns[phase]
+    for phase, colour, column in zip(PHASES, palette(dark).phases, columns, strict=True):
         figure.add_bar(
             x=means(counts.numbers, counts.together), y=means(column, counts.together),
             name=f"{phase} {fmean(column):.1f} ms, {sum(column) / whole:.0%}",
@@ -183,15 +182,10 @@ def empty_figure(dark: bool, sentence: str = "no finished run to draw") -> go.Fi
     return figure
 
 
-def phase_columns(milliseconds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    """Milliseconds of each phase, one column a phase; `other` is the rest of the total."""
-    named = PHASES[:-1]
-    columns = {phase: [float(ms.get(phase) or 0.0) for ms in milliseconds] for phase in named}
-    totals = [float(ms.get("total") or 0.0) for ms in milliseconds]
-    columns["other"] = [
-        max(0.0, total - sum(columns[phase][i] for phase in named)) for i, total in enumerate(totals)
-    ]
-    return columns
+def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
+    """Milliseconds in the order of PHASES; the last is the rest of the step."""
+    named = [phase_ms[phase] for phase in PHASES[:-1]]
+    return (*named, max(0.0, step_ms - sum(named)))
 
 
 def means(values: Sequence[float], together: int) -> list[float]:

@@ -5,7 +5,7 @@ Pure functions from plain records to plotly figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
@@ -53,12 +53,6 @@ class SweepPoint:
     high: float | None = None
     limit_ms: float | None = None
     words: str = ""  # the other exact numbers
-
-
-def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
-    """Milliseconds in the order of PHASES; the last is the rest of the step."""
-    named = [phase_ms[phase] for phase in PHASES[:-1]]
-    return (*named, max(0.0, step_ms - sum(named)))
 
 
 def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
