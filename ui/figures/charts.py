@@ -35,7 +35,7 @@ class RunCounts:
     """What the charts of a run need of its steps, and how the guesses of each depth and rank fared."""
 
     def __init__(self, run: dict[str, Any]) -> None:
-        self.drafter = run.get("config", {}).get("drafter", {}).get("name", "")
+        self.drafter = run["config"]["drafter"]["name"]
         self.numbers: list[int] = []  # from 1, as the scrubber of the view counts
         self.kept: list[int] = []  # tokens
         self.ms: list[dict[str, float]] = []
@@ -45,7 +45,7 @@ class RunCounts:
         # By depth and rank: nodes that could be accepted, since their parent was, and those that were.
         self.judged: Counter[tuple[int, int]] = Counter()
         self.accepted: Counter[tuple[int, int]] = Counter()
-        for step in run.get("steps", []):
+        for step in run["steps"]:
             self._add(step)
 
     def _add(self, step: dict[str, Any]) -> None:
@@ -71,14 +71,14 @@ class RunCounts:
     @property
     def together(self) -> int:
         """How many steps a bar stands for: one where there is room."""
-        return -(-self.steps // MOST_BARS) or 1
+        return -(-self.steps // MOST_BARS)
 
 
 def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
     """The four charts in the order the page shows them."""
+    if not trace["steps"]:
+        return (empty_figure(dark, "no finished run to draw"),) * 4
     counts = RunCounts(trace)
-    if not counts.steps:
-        return (empty_figure(dark),) * 4
     plain = empty_figure(dark, "plain decoding drafts nothing")
     of_guesses = (acceptance_by_depth(counts, dark), acceptance_by_rank(counts, dark))
     return (
@@ -173,7 +173,7 @@ def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     return figure
 
 
-def empty_figure(dark: bool, sentence: str = "no finished run to draw") -> go.Figure:
+def empty_figure(dark: bool, sentence: str) -> go.Figure:
     """An empty frame that says why it is empty."""
     figure = _figure(dark)
     figure.update_xaxes(visible=False)
