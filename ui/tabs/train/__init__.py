@@ -14,7 +14,7 @@ from ui.components.events import AT_ONCE, DRAWS, QUIET, turned_to
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
-from ui.records.updates import StopFlag, Update
+from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
@@ -120,7 +120,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         plan = plan_of(values)
         if plan.minutes > most:
             refused = Words("This page trains for at most {0} minutes: choose fewer.", f"{most:g}")
-            yield *shown(Update(status=refused, problem=True)), *[gr.skip()] * 7
+            yield refused, *[gr.skip()] * 8
             return
         begun = False
         for update in train_heads(session, plan, flag, own):

@@ -29,9 +29,7 @@ from medusa_core.training.fit.report import Card, tree_line, use_commands
 from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import TextLine
 from ui.records.settings import Selection
-from ui.records.updates import Update
 from ui.runs.session import Session
-from ui.tabs.run_bar import shown
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -110,11 +108,10 @@ def _packed(session: Session, handout: DownloadFolder, trained: Trained | None) 
         engine = session.own_engine(Selection(trained.engine))
         file = handout.make(ZIP_NAME, lambda path: write_zip(engine, trained.package, path))
     except MedusaError as error:
-        return None, shown(Update(status=str(error), problem=True))[0]
+        return None, str(error)
     except OSError as error:
         log.warning("the heads could not be packed: %s", error)
-        words = "The heads could not be packed: the disk of this machine is full or cannot be written."
-        return None, shown(Update(status=words, problem=True))[0]
+        return None, "The heads could not be packed: the disk of this machine is full or cannot be written."
     return str(file), f"{ZIP_NAME}, {file.stat().st_size / 1e6:.1f} MB: unpack it and start with --heads."
 
 
