@@ -55,7 +55,7 @@ class Session:
         self.models = Models(load, self.policy, elsewhere=gpu is not None)
         self.figures = KeptFigures(assets, self.models.config_of, not self.policy.public and gpu is None)
         self._engines = Engines(self.models)
-        self._runner = Runner(self._engines, self.policy.run_seconds, gpu, self.policy.most_tokens)
+        self._runner = Runner(self._engines, self.policy, gpu)
         self._measuring: threading.Thread | None = None
 
     @property

@@ -21,6 +21,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
+from ui.serving.policy import Policy
 from ui.serving.turns import Place, TimeShare, Turns
 from ui.serving.update_stream import Acks, EngineThread, UpdateStream, feed
 from ui.serving.zero_gpu import BorrowedGpu, seconds_for
@@ -63,20 +64,10 @@ class Request(ABC):
 class Runner:
     """The engine's thread, the turns of the runs, and the lender of GPUs where there is one."""
 
-    def __init__(
-        self,
-        engines: Engines,
-        most_seconds: float | None,
-        gpu: Callable[..., Any] | None = None,
-        most_tokens: float = math.inf,
-    ) -> None:
-        """`most_seconds` end a run; `gpu` is what `ui.serving.zero_gpu.claim` gave.
-
-        A run that wants more than `most_tokens` is refused.
-        """
+    def __init__(self, engines: Engines, policy: Policy, gpu: Callable[..., Any] | None) -> None:
+        """`policy` limits a run's time and tokens; `gpu` is what `ui.serving.zero_gpu.claim` gave."""
         self._engines = engines
-        self._most_seconds = most_seconds
-        self._most_tokens = most_tokens
+        self._policy = policy
         self._thread = EngineThread()
         self.turns = Turns()
         # Whether runs are made in other processes, so that no model can be loaded here for them.
@@ -99,7 +90,7 @@ class Runner:
         """What the request yields, its errors as updates; ``acks`` set the pace where there are any."""
         shown = _Shown(request)
         try:
-            check_tokens(request.longest_run(), self._most_tokens)
+            check_tokens(request.longest_run(), self._policy.most_tokens)
             tokens = request.most_tokens()
             loaded = self._engines.models.at_hand(request.selection) is not None
             with (
@@ -128,7 +119,7 @@ class Runner:
         """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
         here = self._borrowed is None
         if self._borrowed is None:
-            updates = self._compute(request, flag, self._most_seconds)
+            updates = self._compute(request, flag, self._policy.run_seconds)
         else:
             updates = self._borrowed.run(request, flag, seconds)
         if acks is None:
