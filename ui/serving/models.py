@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -233,13 +233,12 @@ def _errors_as_sentences(
     updates: Generator[Update, None, None], before: str, after: str
 ) -> Generator[Update, None, None]:
     """The updates; an error becomes a sentence between these words."""
-    with closing(updates):
-        try:
-            yield from updates
-        except MedusaError as error:
-            words = f"{before}: {in_page(str(error)).rstrip('.')}. {after}"
-            yield Update(status=words.strip(), problem=True)
-        except Exception as error:
-            log.exception("a model could not be loaded")
-            words = f"{before} ({type(error).__name__}); the terminal has the details. {after}"
-            yield Update(status=words.strip(), problem=True)
+    try:
+        yield from updates
+    except MedusaError as error:
+        words = f"{before}: {in_page(str(error)).rstrip('.')}. {after}"
+        yield Update(status=words.strip(), problem=True)
+    except Exception as error:
+        log.exception("a model could not be loaded")
+        words = f"{before} ({type(error).__name__}); the terminal has the details. {after}"
+        yield Update(status=words.strip(), problem=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
 from typing import Any
 
 import gradio as gr
@@ -69,8 +68,7 @@ class BorrowedGpu:
         """
         with flag.crossing():
             try:
-                with closing(self._work(request, flag, seconds - END_SECONDS)) as items:
-                    yield from items
+                yield from self._work(request, flag, seconds - END_SECONDS)
             except gr.Error as error:
                 raise MedusaError(f"{error.title}: {error.message}") from error
 
