@@ -96,7 +96,7 @@ class _Chat:
         reply = self.conversation.reply(line, self.config)
         if reply.dropped:
             _say(f"note: the context is full, the oldest {reply.dropped} messages were dropped")
-        printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks, sys.stdout)
+        printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks)
         steps = iter(reply)
         stopped: KeyboardInterrupt | None = None
         try:
