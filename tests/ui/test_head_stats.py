@@ -75,12 +75,12 @@ def test_other_heads_bring_their_own_accuracies(session, model):
     selection = Selection().with_engine(session.add_engine("mine", own), "mine")
     stats = trees._follow(session, selection, LAB)
     assert [list(row) for row in stats.accuracies] == rows
-    assert stats.engine == selection.engine
+    assert stats.belongs_to(selection)
     assert "“mine”" in stats.source
     assert not isinstance(
         trees._follow(session, selection.with_tree([[0]]), stats), HeadStats
     )  # a tree changes nothing
-    assert trees._follow(session, Selection(), stats).engine == ""
+    assert trees._follow(session, Selection(), stats).belongs_to(Selection())
 
 
 # ---- trees of a size ------------------------------------------------------------------------------------

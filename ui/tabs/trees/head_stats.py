@@ -33,7 +33,7 @@ from medusa_core.trees.search import (
 )
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth
-from ui.records.figures import Figures, PageFigures, key_of
+from ui.records.figures import Figures, Key, PageFigures, key_of
 from ui.records.settings import Selection
 from ui.runs.session import Session
 
@@ -68,12 +68,11 @@ class HeadStats:
     kind: str = GROWN
     # Which tree the page's editor has begun with: it keeps what was edited until another one comes.
     tree_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    engine: str = ""  # id of the visitor's own engine that all this belongs to
-    model: LoadConfig | None = None  # and their model, as in `Selection`
+    key: Key = ("", None)  # what it belongs to
 
     def belongs_to(self, selection: Selection) -> bool:
         """Whether it is about the heads that the visitor has chosen."""
-        return (self.engine, self.model) == (selection.engine, selection.model)
+        return self.key == key_of(selection)
 
     def grown(self) -> HeadStats:
         return self.showing(None, GROWN)
@@ -101,7 +100,7 @@ def stats_of(session: Session, selection: Selection, page: PageFigures | None = 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
-    assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
+    assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, key=key_of(selection))
     if (engine := session.models.at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
         if MEDUSA not in engine.drafts:
@@ -141,13 +140,10 @@ def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
     """What an engine knows of its heads; `source` is said where it knows their accuracies."""
     if MEDUSA not in engine.drafts:
-        rows = frozen(assumed_accuracies(USUAL_HEADS))
-        return HeadStats(rows, WITHOUT_HEADS, engine=selection.engine, model=selection.model)
+        return HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), WITHOUT_HEADS, key=key_of(selection))
     draft = medusa_draft(engine)
     rows = frozen(draft.accuracies or assumed_accuracies(draft.heads.count))
-    return HeadStats(
-        rows, source if draft.accuracies else ASSUMED, engine=selection.engine, model=selection.model
-    )
+    return HeadStats(rows, source if draft.accuracies else ASSUMED, key=key_of(selection))
 
 
 def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
