@@ -112,7 +112,7 @@ def draw(
         else Words("The weights do not fit {0}.", chosen.device.title)
         if chosen.device.memory
         else Words("The memory of {0} is not known.", chosen.device.title),
-        *cached_words(chosen.device, of_token * batch),
+        cached_words(chosen.device, of_token * batch),
     )
     kinds = {kind: replace(shape, kv_heads=count) for kind, count in _kinds(heads, kv_heads).items()}
     ratios = [
@@ -129,18 +129,16 @@ def draw(
     )
 
 
-def cached_words(device: Device, row: float) -> list[Words]:
-    """How much of a text the chip's own cache holds; nothing where its size is not known."""
+def cached_words(device: Device, row: float) -> str:
+    """How much of a text the chip's own cache holds; empty where its size is not known."""
     if not device.cache:
-        return []
-    return [
-        Words(
-            "The cache on its chip, {0} of SRAM, holds keys and values of {1} tokens; the rest is read from "
-            "its memory.",
-            bytes_words(device.cache),
-            f"{int(device.cache // row):,}",
-        )
-    ]
+        return ""
+    return Words(
+        "The cache on its chip, {0} of SRAM, holds keys and values of {1} tokens; the rest is read from its "
+        "memory.",
+        bytes_words(device.cache),
+        f"{int(device.cache // row):,}",
+    )
 
 
 def resized(shape: ModelShape, layers: int, heads: int, kv_heads: int, head_size: int) -> ModelShape:
