@@ -173,8 +173,10 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
     if len(rows) > MOST_HEADS:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
     record = data if isinstance(data, dict) else {}
+    if type(positions := record.get("positions")) is int:
+        source += f", counted over {counted(positions, 'position')}"
     return replace(
-        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=_source(record, source),
+        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=source,
         latency=tuple(parse_latency(record)), machine=machine_line(record.get("machine")), figures=None,
     )  # fmt: skip
 
@@ -286,12 +288,6 @@ def _is_tree(data: object) -> bool:
 
 def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def _source(record: dict[str, Any], source: str) -> str:
-    positions = record.get("positions")
-    over = f", counted over {counted(positions, 'position')}" if type(positions) is int else ""
-    return source + over
 
 
 def machine_line(record: object) -> str:
