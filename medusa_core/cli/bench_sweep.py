@@ -83,7 +83,7 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     """The values, and whether they were asked for. Raises MedusaError."""
     name, text = ("batch", args.batch) if args.batch is not None else ("values", args.values)
     if text is None:
-        return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES[sweep]), False
+        return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES.get(sweep, ())), False
     return whole_numbers(text, name, 1, MAX_NODES if sweep == NODES else None), True
 
 
@@ -118,7 +118,7 @@ def _measured(
     config = read_run_settings(args)
     for name in methods:
         require_weights(name, engine.drafts, engine.info.base)
-    values, asked = _values(args, sweep) if sweep != DTYPE else ((), False)
+    values, asked = _values(args, sweep)
     note = ""
     if not asked:
         values, note = fitting(sweep, engine, values)

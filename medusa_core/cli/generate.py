@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -214,17 +215,12 @@ def _run_saved(
 
 
 def _follow(run: SavedRun) -> None:
-    total, steps = run.config.max_new_tokens, run.steps()
-    shown = sys.stderr.isatty()
-    with tqdm(
-        total=total, initial=run.known, unit="token", file=sys.stderr, disable=not shown, dynamic_ncols=True
-    ) as bar:
-        try:
-            for step in steps:
-                bar.set_postfix_str(_rates(run), refresh=False)
-                bar.update(len(step.emitted))
-        finally:
-            steps.close()
+    total, at = run.config.max_new_tokens, run.known
+    bar = tqdm(total=total, initial=at, unit="token", file=sys.stderr, disable=None, dynamic_ncols=True)
+    with bar, closing(run.steps()) as steps:
+        for step in steps:
+            bar.set_postfix_str(_rates(run), refresh=False)
+            bar.update(len(step.emitted))
 
 
 def _rates(run: SavedRun) -> str:

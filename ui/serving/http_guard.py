@@ -148,12 +148,9 @@ class HttpGuard:
             event = await asyncio.to_thread(self._events.read, headers, body, queued=queued)
             if large and not event.brings_file:
                 raise self._bodies[JOIN].too_large()
-            headers = MutableHeaders(scope=scope)
-            headers["content-length"] = str(len(event.body))
-            body = event.body
-            await (self._join if queued else self._at_once)(
-                event, address, scope, replayed(body, receive), send
-            )
+            MutableHeaders(scope=scope)["content-length"] = str(len(event.body))
+            serve = self._join if queued else self._at_once
+            await serve(event, address, scope, replayed(event.body, receive), send)
             return
         if service == UPLOAD:
             check_upload(headers, body)
