@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gradio as gr
 
@@ -153,13 +152,9 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
     """The plan in an event's values for the form."""
-    given = dict(zip((field.name for field in fields(Plan)), values, strict=True))
     # An emptied number field is None: zero steps, and for the rest a value that its check names.
-    whole = {name: int(given[name] or 0) for name in ("steps", "heads")}
-    rates = {
-        name: float(given[name] or 0) for name in ("minutes", "learning_rate", "head_decay", "head_weight")
-    }
-    return Plan(**(given | whole | rates | {"text": given["text"] or "", "upload": given["upload"] or ""}))
+    given = zip(get_type_hints(Plan).items(), values, strict=True)
+    return Plan(**{name: kind(value or kind()) for (name, kind), value in given})
 
 
 def _most_minutes(session: Session) -> float:
