@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from medusa_core.hardware.operators import (
     kv_cache_bytes,
     longest_text,
     operators,
+    phases,
     step_seconds,
     timed,
 )
@@ -99,15 +100,6 @@ def record(shape: ModelShape, work: Work, device: Device) -> dict[str, Any]:
         "phases": {name: _rows(shape, each, device) for name, each in phases(work).items()},
         "step_seconds": {name: step_seconds(shape, each, device) for name, each in phases(work).items()},
         "kv_bytes_per_token": kv_cache_bytes(shape, 1, 1, NUMBER_BYTES),
-    }
-
-
-def phases(work: Work) -> dict[str, Work]:
-    """The three kinds of steps: a prompt as long as the context, one token, and several at once."""
-    return {
-        PREFILL: replace(work, tokens=work.context),
-        DECODE: replace(work, tokens=1),
-        PARALLEL: work,
     }
 
 
