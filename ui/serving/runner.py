@@ -24,7 +24,7 @@ from ui.serving.model_loader import Loading
 from ui.serving.policy import Policy
 from ui.serving.turns import Place, TimeShare, Turns
 from ui.serving.update_stream import Acks, EngineThread, UpdateStream, feed
-from ui.serving.zero_gpu import BorrowedGpu, seconds_for
+from ui.serving.zero_gpu import borrowing, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Runner:
         self.turns = Turns()
         # Whether runs are made in other processes, so that no model can be loaded here for them.
         self.borrows = gpu is not None
-        self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
+        self._work = self._compute if gpu is None else borrowing(gpu, self._compute)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result, computed on the engine's thread, between two steps of a run."""
@@ -103,7 +103,7 @@ class Runner:
                         return
                 if request.share is not None:
                     request.share.begin()
-                seconds = seconds_for(tokens, loaded=loaded)
+                seconds = seconds_for(tokens, loaded=loaded) if self.borrows else self._policy.run_seconds
                 with closing(self._updates(request, flag, acks, seconds)) as updates:
                     for update in updates:
                         if update is not None:
@@ -115,17 +115,13 @@ class Runner:
         if (last := shown.unfinished()) is not None:
             yield last
 
-    def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: int) -> Any:
-        """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
-        here = self._borrowed is None
-        if self._borrowed is None:
-            updates = self._compute(request, flag, self._policy.run_seconds)
-        else:
-            updates = self._borrowed.run(request, flag, seconds)
+    def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: Any) -> Any:
+        """An iterator over the updates with ``close``. ``seconds`` end the run; None: nothing does."""
+        updates = self._work(request, flag, seconds)
         if acks is None:
-            return self._thread.pulled(updates) if here else updates
+            return updates if self.borrows else self._thread.pulled(updates)
         stream = UpdateStream(acks)
-        (self._thread.feed if here else feed)(updates, stream)
+        (feed if self.borrows else self._thread.feed)(updates, stream)
         return stream
 
     def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:
