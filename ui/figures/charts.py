@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import PHASES, drafter_palette, palette
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 PHASE_HELP = {
     "propose": "guesses are made, the tree is filled",
@@ -170,15 +170,6 @@ def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     title = f"rank of the guess, 1 is the favourite;<br>{_share_of(whole)}"
     figure.update_xaxes(title_text=title, type="category", showgrid=False)
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    return figure
-
-
-def empty_figure(dark: bool, sentence: str) -> go.Figure:
-    """An empty frame that says why it is empty."""
-    figure = _figure(dark)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    figure.add_annotation(text=sentence, showarrow=False, font={"color": palette(dark).muted, "size": 13})
     return figure
 
 

@@ -16,10 +16,9 @@ from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.trace.replay.colours import Palette, palette
-from ui.figures.error_bars import errors, ranges
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import NARROW, MethodSpeed, series_title, tokens_against_time
-from ui.figures.palette import new_figure
+from ui.figures.palette import errors, new_figure, ranges
 from ui.figures.simulation import TICKS, gain_of_record, speedups_of_record
 
 HEIGHT, HEAT_ROW = 360, 26  # pixels: a chart, and a row of a heat map with a readable number

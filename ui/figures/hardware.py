@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 from medusa_core.hardware.devices import TERA, Device
 from medusa_core.hardware.operators import LINEAR, Product
 from medusa_core.trace.replay.colours import palette
-from ui.figures.charts import empty_figure
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 HEIGHT, MEASURED_HEIGHT = 360, 340
 _figure = partial(new_figure, height=HEIGHT)

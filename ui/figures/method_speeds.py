@@ -15,9 +15,8 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS, title_of
 from medusa_core.experiments.record import Row
 from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
-from ui.figures.charts import empty_figure
 from ui.figures.name_places import NamePlace, name_places
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 HEIGHT = 460
 PLAIN = "none"

@@ -12,10 +12,9 @@ import plotly.graph_objects as go
 
 from medusa_core.drafters import title_of
 from medusa_core.trace.replay.colours import PHASES, Palette, palette
-from ui.figures.charts import PHASE_HELP, empty_figure
-from ui.figures.error_bars import ranges
+from ui.figures.charts import PHASE_HELP
 from ui.figures.method_speeds import method_mark
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure, ranges
 
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
 HALF = 0.36  # half a bar's height, where the middles of two are 1 apart

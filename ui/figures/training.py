@@ -13,8 +13,7 @@ from statistics import fmean
 import plotly.graph_objects as go
 
 from medusa_core.trace.replay.colours import palette
-from ui.figures.charts import empty_figure
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 # `uirevision` keeps a zoom over the redraws of a running training.
 _figure = partial(new_figure, height=320, uirevision="training")

@@ -14,9 +14,7 @@ import plotly.graph_objects as go
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
 from medusa_core.trees.budget import Budget, LatencyPoint
-from ui.figures.charts import empty_figure
-from ui.figures.error_bars import ranges
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure, ranges
 
 HEIGHT = 340
 _figure = partial(new_figure, height=HEIGHT)
