@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gradio as gr
@@ -143,11 +144,8 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
     )  # fmt: skip
     connect_download(session, take, packed, trained, bar.status)
     gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
-    for button, name in zip(use, ("decode", "side-by-side"), strict=True):
-        button.click(
-            lambda done, own, name=name: _use(done, own, turned_to(name)),
-            [trained, selection], [selection, *places], **QUIET,
-        )  # fmt: skip
+    for button, place in zip(use, ("watch", "compare"), strict=True):
+        button.click(partial(_use, place), [trained, selection], [selection, *places], **QUIET)
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
@@ -290,9 +288,9 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     )
 
 
-def _use(trained: Trained | None, selection: Selection, turned: tuple[Any, ...]) -> tuple[Any, ...]:
+def _use(place: str, trained: Trained | None, selection: Selection) -> tuple[Any, ...]:
     if trained is None:
         return gr.skip(), gr.skip(), gr.skip()
     # The visitor may have turned to another model since: the heads take theirs along.
     mine = selection if selection.model == trained.model else selection.with_model(trained.model)
-    return mine.with_engine(trained.engine, trained.label), *turned
+    return mine.with_engine(trained.engine, trained.label), *turned_to(place)

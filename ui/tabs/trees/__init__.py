@@ -196,16 +196,16 @@ def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
 def _connect_use(
     panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: list[gr.Tabs]
 ) -> None:
-    def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
+    def use(place: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
         try:
-            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(target)
+            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(place)
         except MedusaError as error:
             _warn(error)
             return gr.skip(), gr.skip(), gr.skip()
 
-    for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
+    for button, place in zip(buttons, ("watch", "compare"), strict=True):
         button.click(
-            partial(use, target), [panel.edited, panel.stats, panel.nodes, selection],
+            partial(use, place), [panel.edited, panel.stats, panel.nodes, selection],
             [selection, *places], js=EDITED_TREE, **QUIET,
         )  # fmt: skip
 
