@@ -19,7 +19,7 @@ from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, or_skip, run_buttons, say_when_too_long, shown
-from ui.tabs.train.download import connect_download, download_buttons
+from ui.tabs.train.download import connect_download
 from ui.tabs.train.plan import (
     EXAMPLES,
     FILE,
@@ -103,7 +103,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
                 gr.Button("Use these heads in Watch", interactive=False, elem_id="train-use-decode"),
                 gr.Button("Use them in Compare", interactive=False, elem_id="train-use-race"),
             ]
-            take, packed = download_buttons()
+            take = gr.Button("Download heads", interactive=False, elem_id="train-download")
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             origin = TextLine(_recorded_words(before), elem_id="train-recorded", elem_classes="badge")
@@ -142,7 +142,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         session, bar, work, [selection, *form], [curves, trained, gain, origin, *use, take],
         selection, queue="training",
     )  # fmt: skip
-    connect_download(session, take, packed, trained, bar.status)
+    connect_download(session, take, trained, bar.status)
     gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
     for button, place in zip(use, ("watch", "compare"), strict=True):
         button.click(partial(_use, place), [trained, selection], [selection, *places], **QUIET)

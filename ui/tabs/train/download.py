@@ -52,16 +52,9 @@ MOST_BYTES = 256_000_000
 _BYTES_EACH = 2  # heads are saved in bfloat16
 
 
-def download_buttons() -> tuple[gr.Button, gr.DownloadButton]:
-    """The button that is seen, and one that only holds the address of what was packed."""
-    seen = gr.Button("Download heads", interactive=False, elem_id="train-download")
-    return seen, gr.DownloadButton(visible="hidden", elem_id="train-download-file")
-
-
-def connect_download(
-    session: Session, button: gr.Button, packed: gr.DownloadButton, trained: gr.State, status: TextLine
-) -> None:
+def connect_download(session: Session, button: gr.Button, trained: gr.State, status: TextLine) -> None:
     """The button packs the heads of `trained`, and the browser fetches them once their address is there."""
+    packed = gr.DownloadButton(visible="hidden", elem_id="train-download-file")  # holds the address
     said = button.click(lambda: PACKING, None, status, **AT_ONCE)
     made = said.then(
         partial(_packed, session), trained, [packed, status],
