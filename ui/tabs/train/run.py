@@ -201,7 +201,7 @@ class _Run:
         label = f"{NAMES[self.plan.recipe]}, {duration}"
         what = f"Trained in the app: {label}, on {SOURCES[self.plan.source]}."
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
-        number = self.session.add_engine(label, gained.engine)
+        number = self.session.add_engine(gained.engine)
         trained = Trained(number, label, gained.gain, package, self.model.model)
         words = Words("Trained in {0} after {1} of loading.", duration, loading)
         if self.plan.writes:
