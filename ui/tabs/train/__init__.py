@@ -145,7 +145,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
     connect_download(session, take, trained, bar.status)
     gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
     for button, place in zip(use, ("watch", "compare"), strict=True):
-        button.click(partial(_use, place), [trained, selection], [selection, *places], **QUIET)
+        button.click(partial(_use, place), trained, [selection, *places], **QUIET)
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
@@ -288,9 +288,7 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     )
 
 
-def _use(place: str, trained: Trained | None, selection: Selection) -> tuple[Any, ...]:
+def _use(place: str, trained: Trained | None) -> tuple[Any, ...]:
     if trained is None:
         return gr.skip(), gr.skip(), gr.skip()
-    # The visitor may have turned to another model since: the heads take theirs along.
-    mine = selection if selection.model == trained.model else selection.with_model(trained.model)
-    return mine.with_engine(trained.engine, trained.label), *turned_to(place)
+    return trained.selection, *turned_to(place)  # with the heads' own model, whatever is chosen now

@@ -27,7 +27,6 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
 from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import TextLine
-from ui.records.settings import Selection
 from ui.runs.session import Session
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, An
     with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as folder:
         file = Path(folder) / ZIP_NAME
         try:
-            write_zip(session.own_engine(Selection(trained.engine)), trained.package, file)
+            write_zip(session.own_engine(trained.selection), trained.package, file)
         except MedusaError as error:
             yield None, str(error)
         except OSError as error:
