@@ -126,7 +126,7 @@ def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
     trees_only = speeds[1:]
     best = head_stats.best_size(TIMED)
     assert best.tokens_per_second == max(speed.tokens_per_second for speed in trees_only)
-    figure = tree_charts.speed_by_size(head_stats.timed(TIMED), speeds, best, 9, dark=False)
+    figure = tree_charts.speed_by_size(head_stats.timed(TIMED), speeds, 9, dark=False)
     star = next(trace for trace in figure.data if trace.name.startswith("best"))
     assert (star.x[0], star.y[0]) == (best.nodes, best.tokens_per_second)
     measured = next(trace for trace in figure.data if trace.name == "measured")

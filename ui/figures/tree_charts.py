@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
-from medusa_core.trees.budget import Budget, LatencyPoint
+from medusa_core.trees.budget import Budget, LatencyPoint, best_budget
 from ui.figures.palette import empty_figure, new_figure, ranges
 
 HEIGHT = 340
@@ -127,11 +127,7 @@ def _phases(point: LatencyPoint) -> str:
 
 
 def speed_by_size(
-    measured: Sequence[LatencyPoint],
-    speeds: Sequence[Budget],
-    best: Budget | None,
-    nodes: int,
-    dark: bool,
+    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool
 ) -> go.Figure:
     """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
     if not speeds:
@@ -160,14 +156,14 @@ def speed_by_size(
             name=f"plain decoding, {speeds[0].tokens_per_second:,.0f}",
             line={"color": colours.muted, "dash": "dot", "width": 1.5}, hoverinfo="skip",
         )  # fmt: skip
-    if best is not None:
-        figure.add_scatter(
-            x=[best.nodes], y=[best.tokens_per_second], mode="markers",
-            name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f}",
-            marker={"symbol": "star", "size": 17, "color": colours.selected,
-                    "line": {"color": colours.text, "width": 1.5}},
-            hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
-        )  # fmt: skip
+    best = best_budget(speeds)
+    figure.add_scatter(
+        x=[best.nodes], y=[best.tokens_per_second], mode="markers",
+        name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f}",
+        marker={"symbol": "star", "size": 17, "color": colours.selected,
+                "line": {"color": colours.text, "width": 1.5}},
+        hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
+    )  # fmt: skip
     _mark_size(figure, nodes, colours)
     figure.update_xaxes(title_text=NODES, rangemode="tozero")
     figure.update_yaxes(title_text="tokens per second", rangemode="tozero")

@@ -86,12 +86,12 @@ def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
 def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
     """What is said of the tree, and the charts that mark its size."""
     size = len(head_stats.tree_of(stats, nodes)) + 1
-    timed, curves, best = head_stats.timed(stats), head_stats.speeds(stats), head_stats.best_size(stats)
+    timed, curves = head_stats.timed(stats), head_stats.speeds(stats)
     return (
         head_stats.sentence(stats, nodes),
         tree_charts.tokens_by_size(head_stats.growth(stats), size, timed, dark),
         tree_charts.time_by_size(timed, curves, size, dark),
-        tree_charts.speed_by_size(timed, curves, best, size, dark),
+        tree_charts.speed_by_size(timed, curves, size, dark),
     )
 
 
