@@ -9,7 +9,7 @@ from functools import partial
 import plotly.graph_objects as go
 
 from medusa_core.hardware.devices import TERA, Device
-from medusa_core.hardware.operators import LINEAR, Product
+from medusa_core.hardware.operators import LINEAR, Measured, Product
 from medusa_core.trace.replay.colours import palette
 from ui.figures.palette import empty_figure, new_figure
 
@@ -28,7 +28,7 @@ NOT_MEASURED = "not measured yet"
 def roofline_chart(
     device: Device,
     steps: Mapping[str, Sequence[Product]],
-    published: Sequence[tuple[str, float, float]],
+    published: Sequence[Measured],
     dark: bool,
 ) -> go.Figure:
     """FLOP a second against FLOP a byte: the roof of a device, and where each product of each step lies."""
@@ -57,8 +57,8 @@ def roofline_chart(
         )  # fmt: skip
     if published:
         figure.add_scatter(
-            x=[each[1] for each in published], y=[each[2] for each in published], mode="markers",
-            name="measured in the paper", customdata=[each[0] for each in published],
+            x=[each.product.intensity for each in published], y=[each.speed / TERA for each in published],
+            mode="markers", name="measured in the paper", customdata=[each.words for each in published],
             marker={"symbol": "star", "size": 13, "color": colours.selected,
                     "line": {"color": colours.text, "width": 1}},
             hovertemplate="%{customdata}: %{y:.1f} TFLOP/s at %{x:.1f} FLOP a byte<extra></extra>",
@@ -109,11 +109,11 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
     return figure
 
 
-def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool) -> go.Figure:
+def fits_chart(devices: Sequence[Device], weights: float, cache: float, dark: bool) -> go.Figure:
     """Gigabytes of weights and cache, and the memory of each device as a mark."""
     colours = palette(dark)
     figure = _figure(dark, barmode="stack")
-    names = [name for name, _ in devices]
+    names = [device.title for device in devices]
     for words, value, colour in (
         ("weights", weights, colours.proposed), ("key-value cache", cache, colours.accepted),
     ):  # fmt: skip
@@ -123,7 +123,7 @@ def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: floa
             hovertemplate=f"{words}: %{{x:.3g}} GB<extra></extra>",
         )  # fmt: skip
     figure.add_scatter(
-        y=names, x=[memory / 1e9 for _, memory in devices], mode="markers", name="memory of the device",
+        y=names, x=[device.memory / 1e9 for device in devices], mode="markers", name="memory of the device",
         marker={"symbol": "line-ns-open", "size": 18, "color": colours.text, "line": {"width": 3}},
         hovertemplate="%{y}: %{x:.0f} GB<extra></extra>",
     )  # fmt: skip

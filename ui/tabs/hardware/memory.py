@@ -119,11 +119,10 @@ def draw(
         {kind: [memory_over_arithmetic(each, *place) for place in places] for kind, each in kinds.items()}
         for places in ([(batch, size) for size in LENGTHS], [(size, length) for size in BATCHES])
     ]
-    devices = [(device.title, device.memory) for device in known_devices().values()]
     return (
         words,
         sharing_drawing(heads, kv_heads, chosen.dark),
-        fits_chart(devices, weights, cache, chosen.dark),
+        fits_chart(list(known_devices().values()), weights, cache, chosen.dark),
         ratio_chart(LENGTHS, ratios[0], "tokens of the text", chosen.dark),
         ratio_chart(BATCHES, ratios[1], "batch", chosen.dark),
     )
