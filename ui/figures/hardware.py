@@ -35,7 +35,7 @@ def roofline_chart(
     colours = palette(dark)
     low, high = INTENSITIES
     x = [low, device.ridge, high] if low < device.ridge < high else [low, high]
-    figure = _roof(x, list(map(device.attainable, x)), dark, HEIGHT)
+    figure = _roof(device, x, dark, HEIGHT)
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
@@ -66,11 +66,11 @@ def roofline_chart(
     return figure
 
 
-def _roof(x: Sequence[float], speeds: Sequence[float], dark: bool, height: int) -> go.Figure:
+def _roof(device: Device, x: Sequence[float], dark: bool, height: int) -> go.Figure:
     """FLOP a second against FLOP a byte, with the most that a device allows at each ``x``."""
     figure = new_figure(dark, height=height)
     figure.add_scatter(
-        x=x, y=[speed / TERA for speed in speeds], mode="lines", name="roof",
+        x=x, y=[device.attainable(each) / TERA for each in x], mode="lines", name="roof",
         line={"color": palette(dark).text, "width": 2.5}, hoverinfo="skip",
     )  # fmt: skip
     figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
@@ -195,11 +195,10 @@ def products_chart(products: Products, dark: bool) -> go.Figure:
     if not products.rows:
         return empty_figure(dark, NOT_MEASURED)
     colours = palette(dark)
-    ridge = products.peak / products.bandwidth
-    intensities = [ridge, *(row[4] for row in products.rows)]
-    x = sorted({min(intensities), ridge, max(intensities)})
-    roof = [min(products.peak, products.bandwidth * each) for each in x]
-    figure = _roof(x, roof, dark, MEASURED_HEIGHT)
+    device = Device("this", "this machine", products.bandwidth, products.peak, 0)
+    intensities = [device.ridge, *(row[4] for row in products.rows)]
+    x = sorted({min(intensities), device.ridge, max(intensities)})
+    figure = _roof(device, x, dark, MEASURED_HEIGHT)
     sizes = sorted({row[2] for row in products.rows})
     shades = dict(zip(sizes, (colours.proposed, colours.root, colours.accepted), strict=False))
     for name, symbol, words in (("up", "circle", "linear layer"), ("qk", "diamond-open", "attention")):
