@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
+from medusa_core.trees.baselines import CartesianTree
 from medusa_core.trees.budget import Budget, LatencyPoint, best_budget
 from ui.figures.palette import empty_figure, new_figure, ranges
 
@@ -27,7 +28,7 @@ class Growth:
     """Expected tokens per step by size: place i of a curve is a tree of i + 1 nodes."""
 
     optimised: Sequence[float]
-    cartesian: Sequence[tuple[int, float, str]]  # nodes, expected tokens, widths such as 4×2×1
+    cartesian: Sequence[CartesianTree]
     random: Sequence[Sequence[float]]  # one curve a seed
 
 
@@ -61,9 +62,11 @@ def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint],
     figure = _figure(dark)
     _add_random(figure, growth.random, colours)
     if growth.cartesian:
-        sizes, lengths, names = zip(*growth.cartesian, strict=True)
         figure.add_scatter(
-            x=sizes, y=lengths, customdata=names, name="best cartesian tree", mode="lines+markers",
+            x=[tree.nodes for tree in growth.cartesian],
+            y=[tree.expected_length for tree in growth.cartesian],
+            customdata=["×".join(map(str, tree.widths)) for tree in growth.cartesian],
+            name="best cartesian tree", mode="lines+markers",
             line={"color": colours.rejected, "dash": "dash", "shape": "hv", "width": 2},
             marker={"symbol": "square", "size": 6},
             hovertemplate="cartesian %{customdata}: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",

@@ -228,10 +228,7 @@ def growth(stats: HeadStats) -> Growth:
     grown = [random_choices(stats.accuracies, MOST_NODES, seed) for seed in range(RANDOM_TREES)]
     return Growth(
         optimised=expected_lengths(stats.accuracies, best),
-        cartesian=[
-            (tree.nodes, tree.expected_length, "×".join(map(str, tree.widths)))
-            for tree in best_cartesian_trees(stats.accuracies, MOST_NODES)
-        ],
+        cartesian=best_cartesian_trees(stats.accuracies, MOST_NODES),
         random=[expected_lengths(stats.accuracies, choices) for choices in grown],
     )
 
