@@ -31,7 +31,6 @@ TREE_FILE, TRAINING_FILE = 500_000, 5_000_000  # bytes of the largest upload, wi
 INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"
 NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
-MOST_TRACE_EVENT = 8_000_000  # bytes of an event that carries a trace as a string, with its quotes escaped
 # Pages whose state is kept (`ui/serving/page.py`): up to 0.4 MB of gradio's records and 0.2 of a
 # conversation each. Finished runs have a budget of their own for all pages together (`ui/serving/kept.py`).
 MOST_PAGES = 400
@@ -46,7 +45,6 @@ def launch_options(
         HttpGuard,
         page=page,
         most_upload_bytes=file + BESIDE_THE_FILE,
-        most_trace_bytes=MOST_TRACE_EVENT,
         names=Names(private=not policy.public, host=reach.host),
         proxied=reach.proxied,
         mcp=mcp,

@@ -7,13 +7,12 @@ import json
 from collections.abc import Iterator
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.table import Table
 
 from medusa_core.cli import bench_sweep
 from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
-from medusa_core.cli.tables import NONE, headlines, new_table, run_bar
+from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
 from medusa_core.config import TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
@@ -82,24 +81,21 @@ def _all_methods(engine: Engine, named: list[str]) -> list[str]:
 
 
 def _print_tables(record: dict) -> None:
-    # Names and reasons are plain text, no markup.
-    console = Console(width=WIDTH, markup=False, highlight=False, emoji=False)
     settings = record["settings"]
     runs = f"{counted(settings['prompts'], 'prompt')} × {counted(settings['runs'], 'run')}"
-    for line in headlines(record, runs):
-        console.print(line)
-    console.print(_speed_table(record["methods"]))
+    out = console(WIDTH)
+    out.print(*headlines(record, runs), sep="\n")
+    out.print(_speed_table(record["methods"]))
     if any("phase_ms" in m for m in record["methods"].values()):
-        console.print(_step_table(record["methods"]))
+        out.print(_step_table(record["methods"]))
     if len(record["kinds"]) > 1:
         for title, key in KIND_FIGURES.items():
             if any(key in m for m in record["methods"].values()):
                 for kinds in _in_width(list(record["kinds"])):
-                    console.print(_kind_table(record, title, key, kinds))
+                    out.print(_kind_table(record, title, key, kinds))
         if len(record["methods"]) > 1:
-            console.print(_fastest(record["kinds"]))
-    for line in _notes(record):
-        console.print(line)
+            out.print(_fastest(record["kinds"]))
+    out.print(*_notes(record), sep="\n")
 
 
 def _speed_table(methods: dict) -> Table:

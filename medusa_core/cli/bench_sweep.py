@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
-from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
+from medusa_core.cli.flags import read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
-from medusa_core.cli.tables import NONE, headlines, new_table, run_bar
+from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
 from medusa_core.config import LoadConfig, whole_numbers
 from medusa_core.drafters import method_names, require_weights
 from medusa_core.engine import Engine
@@ -85,7 +83,7 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     """The values, and whether they were asked for. Raises MedusaError."""
     name, text = ("batch", args.batch) if args.batch is not None else ("values", args.values)
     if text is None:
-        return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES[sweep]), False
+        return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES.get(sweep, ())), False
     return whole_numbers(text, name, 1, MAX_NODES if sweep == NODES else None), True
 
 
@@ -120,7 +118,7 @@ def _measured(
     config = read_run_settings(args)
     for name in methods:
         require_weights(name, engine.drafts, engine.info.base)
-    values, asked = _values(args, sweep) if sweep != DTYPE else ((), False)
+    values, asked = _values(args, sweep)
     note = ""
     if not asked:
         values, note = fitting(sweep, engine, values)
@@ -152,19 +150,17 @@ def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] 
 
 
 def _print(record: dict[str, Any]) -> None:
-    console = Console(width=COLUMNS, markup=False, highlight=False, emoji=False)
-    points, table = record["points"], new_table(pad_edge=False)
-    for line in headlines(record):
-        console.print(line)
+    points, table, out = record["points"], new_table(pad_edge=False), console()
+    out.print(*headlines(record), sep="\n")
     columns = {name: words for name, words in _COLUMNS.items() if any(name in point for point in points)}
     table.add_column(record["sweep"], justify="right")
     for words in columns.values():
         table.add_column(words, justify="left" if words == "method" else "right", no_wrap=True)
     for point in points:
         table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
-    console.print(table)
-    for line in [*_notes(points), *record["notes"], *filter(None, [busy_words(record["machine"])])]:
-        console.print(line)
+    out.print(table)
+    notes = [*_notes(points), *record["notes"], busy_words(record["machine"])]
+    out.print(*filter(None, notes), sep="\n")
 
 
 _COLUMNS = {

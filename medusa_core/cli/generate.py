@@ -6,9 +6,10 @@ import argparse
 import json
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
-from typing import Any, TextIO
+from typing import Any
 
 from tqdm import tqdm
 
@@ -58,7 +59,7 @@ def _run_one(
     # A builder keeps every step in memory, so there is one only where a trace was asked for.
     builder = TraceBuilder(engine, config, prompt) if args.trace is not None else None
     summary = engine.summary(config)
-    printer = TextPrinter(engine, config.stop, args.marks, sys.stdout)
+    printer = TextPrinter(engine, config.stop, args.marks)
     steps = engine.stream(prompt, config)
     stopped: KeyboardInterrupt | None = None
     try:
@@ -139,28 +140,27 @@ def _prompt_ids(args: argparse.Namespace, engine: Engine) -> list[int]:
 
 
 class TextPrinter:
-    """Writes text as it comes; holds back what could be the start of a stop string."""
+    """Prints text as it comes; holds back what could be the start of a stop string."""
 
-    def __init__(self, engine: Engine, stop: tuple[str, ...], marks: str, out: TextIO) -> None:
+    def __init__(self, engine: Engine, stop: tuple[str, ...], marks: str) -> None:
         if marks == "auto":
-            marks = "color" if out.isatty() and not os.environ.get("NO_COLOR") else "brackets"
+            marks = "color" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else "brackets"
         self._open, self._close = MARKS[marks]
         self._text = StreamedText(engine.decode_text, stop)
-        self._out = out
 
     def step(self, tokens: list[int], drafted: list[bool]) -> None:
         """Take one step's tokens and which of them were drafted: all but the root."""
-        self._write(self._text.add(tokens, drafted))
+        self._print(self._text.add(tokens, drafted))
 
     def finish(self, text: str) -> None:
-        """Write the rest of the run's text and end the line."""
-        self._write(self._text.rest(text))
-        print(file=self._out, flush=True)
+        """Print the rest of the run's text and end the line."""
+        self._print(self._text.rest(text))
+        print(flush=True)
 
-    def _write(self, pieces: list[TextSpan]) -> None:
+    def _print(self, pieces: list[TextSpan]) -> None:
         for piece in pieces:
-            self._out.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
-        self._out.flush()
+            sys.stdout.write(f"{self._open}{piece.text}{self._close}" if piece.drafted else piece.text)
+        sys.stdout.flush()
 
 
 def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
@@ -215,17 +215,12 @@ def _run_saved(
 
 
 def _follow(run: SavedRun) -> None:
-    total, steps = run.config.max_new_tokens, run.steps()
-    shown = sys.stderr.isatty()
-    with tqdm(
-        total=total, initial=run.known, unit="token", file=sys.stderr, disable=not shown, dynamic_ncols=True
-    ) as bar:
-        try:
-            for step in steps:
-                bar.set_postfix_str(_rates(run), refresh=False)
-                bar.update(len(step.emitted))
-        finally:
-            steps.close()
+    total, at = run.config.max_new_tokens, run.known
+    bar = tqdm(total=total, initial=at, unit="token", file=sys.stderr, disable=None, dynamic_ncols=True)
+    with bar, closing(run.steps()) as steps:
+        for step in steps:
+            bar.set_postfix_str(_rates(run), refresh=False)
+            bar.update(len(step.emitted))
 
 
 def _rates(run: SavedRun) -> str:

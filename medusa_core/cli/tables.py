@@ -26,10 +26,14 @@ def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table
     return Table(*names, box=SIMPLE_HEAD, padding=padding, **options)
 
 
-def wide_console(file: TextIO | None = None) -> Console:
-    """A console of at least ``COLUMNS``; names and reasons are plain text, no markup."""
-    width = max(Console().width, COLUMNS)
+def console(width: int = COLUMNS, file: TextIO | None = None) -> Console:
+    """A console of so many columns, also where it is no terminal; names and reasons are plain text."""
     return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def wide_console(file: TextIO | None = None) -> Console:
+    """A console as wide as the terminal, and at least ``COLUMNS``."""
+    return console(max(Console().width, COLUMNS), file)
 
 
 def headlines(record: Mapping[str, Any], *more: str) -> list[str]:

@@ -8,7 +8,7 @@ and write the result once. The paper's operational intensities are these at two 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.devices import Device
@@ -48,6 +48,15 @@ class Work:
         if self.tokens == 1:
             return DECODE
         return PREFILL if self.tokens >= self.context else PARALLEL
+
+
+def phases(work: Work) -> dict[str, Work]:
+    """The three kinds of steps: a prompt as long as the context, one token, and several at once."""
+    return {
+        PREFILL: replace(work, tokens=work.context),
+        DECODE: replace(work, tokens=1),
+        PARALLEL: work,
+    }
 
 
 @dataclass(frozen=True)

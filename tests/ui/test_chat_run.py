@@ -179,7 +179,7 @@ def test_other_heads_go_on_with_what_was_read(session, loaded, model):
     shared = []
     list(session.on_engine(lambda engine: iter([shared.append(engine)])))
     other = with_heads(shared[0], heads=tiny.random_heads(model))
-    mine = Selection().with_engine(session.add_engine("random", other), "random")
+    mine = Selection().with_engine(session.add_engine(other), "random")
     state = talk_of(say(session, QUESTIONS[2], state, heads=YOURS, selection=mine))
     assert state.turns[5].text == replies[2].summary.text.strip()  # greedy: any heads, the same text
     assert reused(state.turns[5]) == (replies[2].reused, len(replies[2].prompt))
@@ -327,13 +327,13 @@ def test_what_was_read_goes_with_its_model(session, load, loaded):
     """A model that is put away must leave its memory: a conversation on it may not hold it."""
     own = load_engine(load)
     model = weakref.ref(own.target)
-    mine = Selection().with_engine(session.add_engine("own", own), "own")
+    mine = Selection().with_engine(session.add_engine(own), "own")
     del own
     talk_of(say(session, "abc", heads=YOURS, selection=mine))
     gc.collect()
     assert model() is not None
     for _ in range(MOST_ENGINES):
-        session.add_engine("another", loaded)
+        session.add_engine(loaded)
     gc.collect()
     assert model() is None
 

@@ -72,15 +72,15 @@ def test_bad_accuracies_beside_the_heads_keep_no_page_from_opening(engine_folder
 def test_other_heads_bring_their_own_accuracies(session, model):
     rows = [[0.4, 0.1], [0.3, 0.1], [0.2, 0.1]]
     own = with_heads(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=rows)
-    selection = Selection().with_engine(session.add_engine("mine", own), "mine")
+    selection = Selection().with_engine(session.add_engine(own), "mine")
     stats = trees._follow(session, selection, LAB)
     assert [list(row) for row in stats.accuracies] == rows
-    assert stats.engine == selection.engine
+    assert stats.belongs_to(selection)
     assert "“mine”" in stats.source
     assert not isinstance(
         trees._follow(session, selection.with_tree([[0]]), stats), HeadStats
     )  # a tree changes nothing
-    assert trees._follow(session, Selection(), stats).engine == ""
+    assert trees._follow(session, Selection(), stats).belongs_to(Selection())
 
 
 # ---- trees of a size ------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
     trees_only = speeds[1:]
     best = head_stats.best_size(TIMED)
     assert best.tokens_per_second == max(speed.tokens_per_second for speed in trees_only)
-    figure = tree_charts.speed_by_size(head_stats.timed(TIMED), speeds, best, 9, dark=False)
+    figure = tree_charts.speed_by_size(head_stats.timed(TIMED), speeds, 9, dark=False)
     star = next(trace for trace in figure.data if trace.name.startswith("best"))
     assert (star.x[0], star.y[0]) == (best.nodes, best.tokens_per_second)
     measured = next(trace for trace in figure.data if trace.name == "measured")
@@ -250,7 +250,7 @@ def test_stop_while_counting_keeps_the_record(session):
 
 def test_own_heads_are_the_ones_measured(session, model):
     one = tiny.build_engine(model, tiny.fitted_heads(model, 1))
-    selection = Selection().with_engine(session.add_engine("one head", one), "one head")
+    selection = Selection().with_engine(session.add_engine(one), "one head")
     items = finished(session, LAB, selection=selection)
     assert any("one head" in (item.badge or "") for item in items)
     assert len(items[-1].stats.accuracies) == 1  # three rows of other heads would not fit

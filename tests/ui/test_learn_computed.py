@@ -43,7 +43,7 @@ def test_an_expectation_is_what_the_methods_tab_computes():
     assert not [name for name in rows if "+" in name]
     medusa = next(row for row in SHOWN.record.rows if row.series == "medusa" and row.label == "all kinds")
     speed = MethodSpeed("medusa", medusa.tokens_per_step.mean, medusa.step_ms, medusa.tree_nodes)
-    own = compute([speed], SHOWN, find_shape("3B"), find_device("900 GB/s, 120 TFLOP/s"))[0].speed
+    own = compute([speed], SHOWN, find_shape("3B"), find_device("900 GB/s, 120 TFLOP/s"))[0]
     assert rows["medusa"]["rate"] == own.tokens_per_second
     assert rows["medusa"]["draft"] > rows["hydra"]["draft"] > rows["suffix"]["draft"] == 0
     assert rows["none"]["overhead"] == rows["none"]["speedup"] == 1

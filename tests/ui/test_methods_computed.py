@@ -66,10 +66,10 @@ def test_computed_is_said_in_words_picture_and_table_and_nothing_measured_stands
 
 def test_times_come_from_shape_and_device_and_tokens_from_what_was_measured():
     found = compute(SPEEDS, None, LLAMA, A100)
-    assert [one.speed.tokens_per_step for one in found] == [speed.tokens_per_step for speed in SPEEDS]
-    assert found[0].speed.step_ms == pytest.approx(7.11, abs=0.01)  # as the Hardware tab says
+    assert [one.tokens_per_step for one in found] == [speed.tokens_per_step for speed in SPEEDS]
+    assert found[0].step_ms == pytest.approx(7.11, abs=0.01)  # as the Hardware tab says
     slower = compute(SPEEDS, None, LLAMA, find_device("a40"))
-    assert all(b.speed.step_ms > a.speed.step_ms for a, b in zip(found, slower, strict=True))
+    assert all(b.step_ms > a.step_ms for a, b in zip(found, slower, strict=True))
     assert "on A40" in shown(device="a40")[0]
 
 
@@ -94,15 +94,14 @@ def test_a_run_of_one_s_own_counts_its_own_heads(load, assets, engine):
     assert found.figures.options is options
     tree = options["medusa"]["tree"]
     assert tree.size == next(speed for speed in found.speeds if speed.name == "medusa").nodes
-    step = {one.speed.name: one for one in compute(found.speeds, found.figures, LLAMA, A100)}
+    step = {one.name: one for one in compute(found.speeds, found.figures, LLAMA, A100)}
     one_head = options | {"medusa": {"tree": tree.limited(1)}}
     shallow = {
-        one.speed.name: one
-        for one in compute(found.speeds, replace(found.figures, options=one_head), LLAMA, A100)
+        one.name: one for one in compute(found.speeds, replace(found.figures, options=one_head), LLAMA, A100)
     }
     depth = max(tree.depths)
     assert depth > 1
-    assert step["medusa"].step.draft == pytest.approx(depth * shallow["medusa"].step.draft)
+    assert step["medusa"].draft_ms == pytest.approx(depth * shallow["medusa"].draft_ms)
 
 
 def test_every_design_is_translated():

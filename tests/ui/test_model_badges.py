@@ -43,7 +43,7 @@ def test_nothing_is_known_before_the_model_is_loaded_and_then_what_it_lacks(load
 def test_heads_of_the_visitors_own_count(session):
     session.load()
     engine = session.models.at_hand(Selection())
-    bare = session.add_engine("bare", engine)
+    bare = session.add_engine(engine)
     assert "medusa" not in session.methods_without_weights(Selection().with_engine(bare, "bare"))
     gone = Selection().with_engine("gone", "gone")
     assert "hydra" in session.methods_without_weights(gone)

@@ -337,8 +337,8 @@ def test_heads_are_trained_for_the_chosen_model_and_take_it_along(session, other
     updates = list(train_heads(session, plan, StopFlag(), mine.with_tree([[0]])))
     assert not updates[-1].problem, updates[-1].status
     trained = updates[-1].trained
-    selection, *_ = train_tab._use(trained, Selection(), ("watch", "trees"))
-    assert selection == mine.with_engine(trained.engine, trained.label)
+    selection, *_ = train_tab._use("watch", trained)
+    assert selection == mine.with_engine(selection.engine, selection.label)
     assert trace_of(decode(session, selection, heads=YOURS))["model"]["base"] == "learner"
     own = session.own_engine(selection)
     assert own.target is session.models.at_hand(selection).target  # one copy of the weights

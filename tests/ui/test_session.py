@@ -75,7 +75,7 @@ def test_own_heads_are_used_and_named_and_the_shared_engine_stays(session, load,
     other = with_heads(
         tiny.build_engine(model, tiny.random_heads(model)), default_tree=Topology.from_choices(SHIPPED)
     )
-    mine = Selection().with_engine(session.add_engine("random ones", other), "random ones")
+    mine = Selection().with_engine(session.add_engine(other), "random ones")
     updates = decode(session, heads=YOURS, selection=mine)
     assert any("random ones" in (u.badge or "") for u in updates)
     worse = trace_of(updates)["output"]
@@ -90,7 +90,7 @@ def test_any_work_runs_on_the_engines_thread_under_the_lock(session):
     def work(engine):
         yield engine.info.base, session.busy, threading.current_thread().name
         # A training run that ends puts its heads on the shelf from where it is, without waiting for itself.
-        yield session.add_engine("mine", engine)
+        yield session.add_engine(engine)
 
     results = [r for r in session.on_engine(work) if not isinstance(r, Update)]
     (base, busy, thread), name = results
@@ -141,10 +141,10 @@ def test_leaving_a_run_closes_its_work(session):
 
 def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
     shelf = TrainedEngineCache(most=2)
-    first, second = shelf.add("a", object()), shelf.add("b", object())
+    first, second = shelf.add("a"), shelf.add("b")
     shelf.get(first)
-    third = shelf.add("c", object())
-    assert [shelf.get(name).label for name in (first, third)] == ["a", "c"]
+    third = shelf.add("c")
+    assert [shelf.get(name) for name in (first, third)] == ["a", "c"]
     with pytest.raises(MedusaError, match="keeps the 2 last used"):
         shelf.get(second)
 

@@ -110,7 +110,7 @@ def test_auto_is_the_tree_that_a_run_takes_where_that_is_known(session, model):
     assert list(here.shown) == best_tree(ROWS, LATENCY).choices
     own = with_heads(tiny.build_engine(model, tiny.fitted_heads(model)), accuracies=[list(r) for r in ROWS])
     own = with_heads(own, latency=(*LATENCY[:2], LatencyPoint(nodes=16, step_ms=11)))
-    selection = Selection().with_engine(session.add_engine("mine", own), "mine")
+    selection = Selection().with_engine(session.add_engine(own), "mine")
     found = started(session, selection, timed, "auto")
     assert list(found.shown) == sorted(
         medusa_draft(own).fastest.choices, key=lambda choice: (len(choice), choice)

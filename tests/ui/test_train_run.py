@@ -21,7 +21,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.training import divergence
 from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
-from ui.records.settings import YOURS, Selection
+from ui.records.settings import YOURS
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.policy import Policy
@@ -109,9 +109,9 @@ def test_fresh_heads_become_useful_and_are_used(session):
     assert len(curves.scores) == 4
     assert curves.scores[-1].top1[0] > 0.5
     assert all(five >= one for p in curves.scores for one, five in zip(p.top1, p.top5, strict=True))
-    selection = Selection().with_engine(trained.engine, trained.label)
+    selection = trained.selection
     updates = list(run_decode(session, "The cat saw a", DECODE | {"selection": selection}, StopFlag()))
-    assert any(trained.label in (update.badge or "") for update in updates)
+    assert any(trained.selection.label in (update.badge or "") for update in updates)
     assert updates[-1].trace["output"]["tokens_per_step"] > 1.5
     assert len(updates[-1].trace["config"]["tree"]) == gain.nodes - 1
     # One copy of the base: the heads stand on the session's own weights.
@@ -127,7 +127,7 @@ def test_a_stopped_run_keeps_what_was_learned(session):
     assert "Stopped at step" in words
     trained = trained_by(updates)
     assert 1 <= len(last_curves(updates).losses) < 2000
-    selection = Selection().with_engine(trained.engine, trained.label)
+    selection = trained.selection
     assert medusa_draft(session.own_engine(selection)).default_tree.size == trained.gain.nodes
     # What was learned by then, not fresh heads.
     assert medusa_draft(session.own_engine(selection)).heads.block_weight.abs().sum() > 0
@@ -138,7 +138,7 @@ def test_stop_while_measuring_leaves_the_heads_usable(session):
     trained = trained_by(updates)
     assert trained.gain is None
     assert "no size was timed" in trained.package.card
-    assert medusa_draft(session.own_engine(Selection(trained.engine))).heads.count == 3
+    assert medusa_draft(session.own_engine(trained.selection)).heads.count == 3
 
 
 def test_stop_before_the_first_step_is_said(session):
@@ -175,7 +175,7 @@ def joint(trained_base, assets):
 
 def test_the_joint_recipes_train_the_base_too(joint):
     session, updates = joint
-    own = session.own_engine(Selection(trained_by(updates).engine))
+    own = session.own_engine(trained_by(updates).selection)
     assert medusa_draft(own).heads.count == 3
     assert own.target is not shared_engine(session).target
     assert last_curves(updates).losses[-1].base is not None
@@ -186,7 +186,7 @@ def test_the_joint_recipes_train_the_base_too(joint):
 def test_joint_training_stopped_in_its_second_stage_is_usable(session):
     plan = replace(PLAN, recipe="medusa2", steps=200, minutes=0.3, head_weight=0.01)
     updates = lessons_of(session, plan, stop_at="Training heads and model")
-    own = session.own_engine(Selection(trained_by(updates).engine))
+    own = session.own_engine(trained_by(updates).selection)
     assert own.target is not shared_engine(session).target
     curves = last_curves(updates)
     assert [name for _, name in curves.stages] == ["heads alone", "heads and model together"]
@@ -257,8 +257,10 @@ def text_of(engine):
 def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     """Unpacked and named with --heads alone they are the engine that was trained, adapter included."""
     trained = trained_by(lessons_of(session, replace(PLAN, recipe=recipe, steps=20)))
-    own = session.own_engine(Selection(trained.engine))
-    write_zip(own, trained.package, tmp_path / "heads.zip")
+    own = session.own_engine(trained.selection)
+    for name in ("heads.zip", "again.zip"):  # equal bytes: gradio keeps one file of them
+        write_zip(own, trained.package, tmp_path / name)
+    assert (tmp_path / "heads.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
     with ZipFile(tmp_path / "heads.zip") as packed:
         names = {Path(name).name for name in packed.namelist()}
         packed.extractall(tmp_path)
@@ -274,7 +276,7 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
 
 def test_on_a_public_page_no_path_is_taken_home(joint, trained_base, tmp_path):
     session, trained = joint[0], trained_by(joint[1])
-    write_zip(session.own_engine(Selection(trained.engine)), trained.package, tmp_path / "heads.zip")
+    write_zip(session.own_engine(trained.selection), trained.package, tmp_path / "heads.zip")
     with ZipFile(tmp_path / "heads.zip") as packed:
         texts = [packed.read(name) for name in packed.namelist() if not name.endswith(".safetensors")]
     assert texts
@@ -285,7 +287,7 @@ def test_on_a_public_page_no_path_is_taken_home(joint, trained_base, tmp_path):
 
 def test_heads_too_large_for_the_page_are_refused(joint, tmp_path, monkeypatch):
     session, trained = joint[0], trained_by(joint[1])
-    own, package = session.own_engine(Selection(trained.engine)), trained.package
+    own, package = session.own_engine(trained.selection), trained.package
     heads = 2 * sum(p.numel() for p in medusa_draft(own).heads.parameters())
     monkeypatch.setattr(take_home, "MOST_BYTES", heads + package.adapter.size - 1)
     with pytest.raises(MedusaError, match="MB, the page hands out 0: train them with `python -m medusa_core"):

@@ -14,7 +14,6 @@ from training_corpus import SENTENCES
 
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving import turns
@@ -69,8 +68,7 @@ def test_runs_of_others_go_in_between_and_the_heads_are_those_of_a_training_by_i
     assert "It used the engine for " in shared[-1].status
     assert _last(shared).losses == _last(alone).losses
     first, second = (
-        medusa_draft(session.own_engine(Selection(updates[-1].trained.engine))).heads
-        for updates in (alone, shared)
+        medusa_draft(session.own_engine(updates[-1].trained.selection)).heads for updates in (alone, shared)
     )
     assert torch.equal(first.block_weight, second.block_weight)
     assert torch.equal(first.block_bias, second.block_bias)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import gradio as gr
@@ -195,13 +195,13 @@ def _option_names() -> list[str]:
 
 def _option_update(option: str, name: str) -> gr.Slider:
     """The slider of a setting while the method ``name`` is chosen, with what the setting does there."""
-    own = {field.name: field for field in fields(method(name).settings)} if name in method_names() else {}
+    own = _options_of(name)
     return gr.Slider(visible=option in own, info=own.get(option, FIELDS[option]).metadata["help"])
 
 
-def _options_of(name: str) -> list[str]:
-    """Names of the settings that a method brings."""
-    return [field.name for field in fields(method(name).settings)] if name in method_names() else []
+def _options_of(name: str) -> dict[str, Field[Any]]:
+    """The settings that a method brings, by name."""
+    return {field.name: field for field in fields(method(name).settings)} if name in method_names() else {}
 
 
 def has_tree(name: str) -> bool:

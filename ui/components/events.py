@@ -65,10 +65,6 @@ def page_under_way() -> gr.Blocks:
     return Context.root_block
 
 
-PLACE_OF = {"decode": "watch", "side-by-side": "compare"}  # the parts that other places lead to
-
-
-def turned_to(part: str) -> tuple[Any, Any]:
-    """Updates of the page's tabs and of those inside Compare that bring a part of the page into view."""
-    place = PLACE_OF[part]
-    return gr.Tabs(selected=place), gr.Tabs(selected=part) if place == "compare" else gr.skip()
+def turned_to(place: str) -> tuple[Any, Any]:
+    """Updates of the page's tabs and of those inside Compare that show Watch or, in Compare, Side by side."""
+    return gr.Tabs(selected=place), gr.Tabs(selected="side-by-side") if place == "compare" else gr.skip()

@@ -8,7 +8,7 @@ once, one after another: a long run lies compressed in windows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import Any
@@ -17,7 +17,7 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import PHASES, drafter_palette, palette
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 PHASE_HELP = {
     "propose": "guesses are made, the tree is filled",
@@ -35,7 +35,7 @@ class RunCounts:
     """What the charts of a run need of its steps, and how the guesses of each depth and rank fared."""
 
     def __init__(self, run: dict[str, Any]) -> None:
-        self.drafter = run.get("config", {}).get("drafter", {}).get("name", "")
+        self.drafter = run["config"]["drafter"]["name"]
         self.numbers: list[int] = []  # from 1, as the scrubber of the view counts
         self.kept: list[int] = []  # tokens
         self.ms: list[dict[str, float]] = []
@@ -45,7 +45,7 @@ class RunCounts:
         # By depth and rank: nodes that could be accepted, since their parent was, and those that were.
         self.judged: Counter[tuple[int, int]] = Counter()
         self.accepted: Counter[tuple[int, int]] = Counter()
-        for step in run.get("steps", []):
+        for step in run["steps"]:
             self._add(step)
 
     def _add(self, step: dict[str, Any]) -> None:
@@ -71,14 +71,14 @@ class RunCounts:
     @property
     def together(self) -> int:
         """How many steps a bar stands for: one where there is room."""
-        return -(-self.steps // MOST_BARS) or 1
+        return -(-self.steps // MOST_BARS)
 
 
 def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
     """The four charts in the order the page shows them."""
+    if not trace["steps"]:
+        return (empty_figure(dark, "no finished run to draw"),) * 4
     counts = RunCounts(trace)
-    if not counts.steps:
-        return (empty_figure(dark),) * 4
     plain = empty_figure(dark, "plain decoding drafts nothing")
     of_guesses = (acceptance_by_depth(counts, dark), acceptance_by_rank(counts, dark))
     return (
@@ -117,11 +117,10 @@ def accepted_lengths(counts: RunCounts, dark: bool) -> go.Figure:
 
 def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
     """Where the time of each step goes, stacked by phase; the legend carries the means."""
-    columns = phase_columns(counts.ms)
-    whole = sum(map(sum, columns.values())) or 1.0
+    columns = list(zip(*(phases_of(ms["total"], ms) for ms in counts.ms), strict=True))
+    whole = sum(map(sum, columns)) or 1.0
     figure = _figure(dark, barmode="stack")
-    for phase, colour in zip(PHASES, palette(dark).phases, strict=True):
-        column = columns[phase]
+    for phase, colour, column in zip(PHASES, palette(dark).phases, columns, strict=True):
         figure.add_bar(
             x=means(counts.numbers, counts.together), y=means(column, counts.together),
             name=f"{phase} {fmean(column):.1f} ms, {sum(column) / whole:.0%}",
@@ -174,24 +173,10 @@ def acceptance_by_rank(counts: RunCounts, dark: bool) -> go.Figure:
     return figure
 
 
-def empty_figure(dark: bool, sentence: str = "no finished run to draw") -> go.Figure:
-    """An empty frame that says why it is empty."""
-    figure = _figure(dark)
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    figure.add_annotation(text=sentence, showarrow=False, font={"color": palette(dark).muted, "size": 13})
-    return figure
-
-
-def phase_columns(milliseconds: Sequence[dict[str, float]]) -> dict[str, list[float]]:
-    """Milliseconds of each phase, one column a phase; `other` is the rest of the total."""
-    named = PHASES[:-1]
-    columns = {phase: [float(ms.get(phase) or 0.0) for ms in milliseconds] for phase in named}
-    totals = [float(ms.get("total") or 0.0) for ms in milliseconds]
-    columns["other"] = [
-        max(0.0, total - sum(columns[phase][i] for phase in named)) for i, total in enumerate(totals)
-    ]
-    return columns
+def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
+    """Milliseconds in the order of PHASES; the last is the rest of the step."""
+    named = [phase_ms[phase] for phase in PHASES[:-1]]
+    return (*named, max(0.0, step_ms - sum(named)))
 
 
 def means(values: Sequence[float], together: int) -> list[float]:

@@ -10,9 +10,8 @@ from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord
 from medusa_core.experiments.tokenswift import PENALTY, PLAIN
 from medusa_core.trace.replay.colours import palette
-from ui.figures.error_bars import errors
 from ui.figures.method_speeds import series_title
-from ui.figures.palette import new_figure
+from ui.figures.palette import errors, new_figure
 
 HEIGHT = 360
 _figure = partial(new_figure, height=HEIGHT)

@@ -16,11 +16,10 @@ from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
 from medusa_core.experiments.spec_bench import ALL, STEP
 from medusa_core.trace.replay.colours import Palette, palette
-from ui.figures.error_bars import errors, ranges
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import NARROW, MethodSpeed, series_title, tokens_against_time
-from ui.figures.palette import new_figure
-from ui.figures.simulation import gain_of_record, speedups_of_record
+from ui.figures.palette import errors, new_figure, ranges
+from ui.figures.simulation import TICKS, gain_of_record, speedups_of_record
 
 HEIGHT, HEAT_ROW = 360, 26  # pixels: a chart, and a row of a heat map with a readable number
 _figure = partial(new_figure, height=HEIGHT)
@@ -35,7 +34,6 @@ TYPICAL = {  # of figure 5
     "typical, sampled root": ("rejected", "square", "dash"),
 }
 REFERENCES = {"greedy": ("root", "dashdot"), "random sampling": ("proposed", "dot")}
-NODE_TICKS = [1, 2, 4, 8, 16, 32, 64, 128, 256]
 
 
 Chart = tuple[str, go.Figure]  # heading, which the page shows above, and figure
@@ -108,9 +106,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
         hoverinfo="skip",
     )  # fmt: skip
     for figure, words in ((accepted, "tokens per step"), (speed, "tokens per second")):
-        figure.update_xaxes(
-            title_text="nodes of the tree, the root included", type="log", tickvals=NODE_TICKS
-        )
+        figure.update_xaxes(title_text="nodes of the tree, the root included", type="log", tickvals=TICKS)
         figure.update_yaxes(title_text=words, rangemode="tozero")
     return [("Tokens per step (4a)", accepted), ("Tokens per second (4b)", speed)]
 

@@ -9,10 +9,9 @@ from functools import partial
 import plotly.graph_objects as go
 
 from medusa_core.hardware.devices import TERA, Device
-from medusa_core.hardware.operators import LINEAR, Product
+from medusa_core.hardware.operators import LINEAR, Measured, Product
 from medusa_core.trace.replay.colours import palette
-from ui.figures.charts import empty_figure
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 HEIGHT, MEASURED_HEIGHT = 360, 340
 _figure = partial(new_figure, height=HEIGHT)
@@ -29,14 +28,14 @@ NOT_MEASURED = "not measured yet"
 def roofline_chart(
     device: Device,
     steps: Mapping[str, Sequence[Product]],
-    published: Sequence[tuple[str, float, float]],
+    published: Sequence[Measured],
     dark: bool,
 ) -> go.Figure:
     """FLOP a second against FLOP a byte: the roof of a device, and where each product of each step lies."""
     colours = palette(dark)
     low, high = INTENSITIES
     x = [low, device.ridge, high] if low < device.ridge < high else [low, high]
-    figure = _roof(x, list(map(device.attainable, x)), dark, HEIGHT)
+    figure = _roof(device, x, dark, HEIGHT)
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
@@ -58,8 +57,8 @@ def roofline_chart(
         )  # fmt: skip
     if published:
         figure.add_scatter(
-            x=[each[1] for each in published], y=[each[2] for each in published], mode="markers",
-            name="measured in the paper", customdata=[each[0] for each in published],
+            x=[each.product.intensity for each in published], y=[each.speed / TERA for each in published],
+            mode="markers", name="measured in the paper", customdata=[each.words for each in published],
             marker={"symbol": "star", "size": 13, "color": colours.selected,
                     "line": {"color": colours.text, "width": 1}},
             hovertemplate="%{customdata}: %{y:.1f} TFLOP/s at %{x:.1f} FLOP a byte<extra></extra>",
@@ -67,11 +66,11 @@ def roofline_chart(
     return figure
 
 
-def _roof(x: Sequence[float], speeds: Sequence[float], dark: bool, height: int) -> go.Figure:
+def _roof(device: Device, x: Sequence[float], dark: bool, height: int) -> go.Figure:
     """FLOP a second against FLOP a byte, with the most that a device allows at each ``x``."""
     figure = new_figure(dark, height=height)
     figure.add_scatter(
-        x=x, y=[speed / TERA for speed in speeds], mode="lines", name="roof",
+        x=x, y=[device.attainable(each) / TERA for each in x], mode="lines", name="roof",
         line={"color": palette(dark).text, "width": 2.5}, hoverinfo="skip",
     )  # fmt: skip
     figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
@@ -110,11 +109,11 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
     return figure
 
 
-def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: float, dark: bool) -> go.Figure:
+def fits_chart(devices: Sequence[Device], weights: float, cache: float, dark: bool) -> go.Figure:
     """Gigabytes of weights and cache, and the memory of each device as a mark."""
     colours = palette(dark)
     figure = _figure(dark, barmode="stack")
-    names = [name for name, _ in devices]
+    names = [device.title for device in devices]
     for words, value, colour in (
         ("weights", weights, colours.proposed), ("key-value cache", cache, colours.accepted),
     ):  # fmt: skip
@@ -124,7 +123,7 @@ def fits_chart(devices: Sequence[tuple[str, float]], weights: float, cache: floa
             hovertemplate=f"{words}: %{{x:.3g}} GB<extra></extra>",
         )  # fmt: skip
     figure.add_scatter(
-        y=names, x=[memory / 1e9 for _, memory in devices], mode="markers", name="memory of the device",
+        y=names, x=[device.memory / 1e9 for device in devices], mode="markers", name="memory of the device",
         marker={"symbol": "line-ns-open", "size": 18, "color": colours.text, "line": {"width": 3}},
         hovertemplate="%{y}: %{x:.0f} GB<extra></extra>",
     )  # fmt: skip
@@ -196,11 +195,10 @@ def products_chart(products: Products, dark: bool) -> go.Figure:
     if not products.rows:
         return empty_figure(dark, NOT_MEASURED)
     colours = palette(dark)
-    ridge = products.peak / products.bandwidth
-    intensities = [ridge, *(row[4] for row in products.rows)]
-    x = sorted({min(intensities), ridge, max(intensities)})
-    roof = [min(products.peak, products.bandwidth * each) for each in x]
-    figure = _roof(x, roof, dark, MEASURED_HEIGHT)
+    device = Device("this", "this machine", products.bandwidth, products.peak, 0)
+    intensities = [device.ridge, *(row[4] for row in products.rows)]
+    x = sorted({min(intensities), device.ridge, max(intensities)})
+    figure = _roof(device, x, dark, MEASURED_HEIGHT)
     sizes = sorted({row[2] for row in products.rows})
     shades = dict(zip(sizes, (colours.proposed, colours.root, colours.accepted), strict=False))
     for name, symbol, words in (("up", "circle", "linear layer"), ("qk", "diamond-open", "attention")):

@@ -15,9 +15,8 @@ import plotly.graph_objects as go
 from medusa_core.drafters import PLUS, title_of
 from medusa_core.experiments.record import Row
 from medusa_core.trace.replay.colours import Palette, drafter_palette, palette
-from ui.figures.charts import empty_figure
 from ui.figures.name_places import NamePlace, name_places
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
 HEIGHT = 460
 PLAIN = "none"
@@ -63,6 +62,14 @@ class MethodSpeed:
 def series_title(name: str) -> str:
     """The title of a method, or of one of transformers' ways; an unknown name stays as it is."""
     return PEERS.get(name) or title_of(name)
+
+
+def method_mark(name: str, dark: bool) -> tuple[str, str]:
+    """Symbol and colour of a method: plain decoding a square, one drafter a disc, two together a diamond."""
+    if name == PLAIN:
+        return "square", palette(dark).root
+    first, plus, _ = name.partition(PLUS)
+    return "diamond" if plus else "circle", drafter_palette(first, dark).accepted
 
 
 def speed_cells(row: Row) -> dict[str, str]:
@@ -162,12 +169,8 @@ def _add_line(
 def _add_point(
     figure: go.Figure, method: MethodSpeed, place: NamePlace | None, colours: Palette, dark: bool
 ) -> None:
-    """A method: plain decoding a square, one drafter a disc, two together a diamond.
-
-    A name without a place shows on hover.
-    """
-    merged = PLUS in method.name
-    own = drafter_palette(method.name.partition(PLUS)[0], dark).accepted
+    """A method as its mark; a name without a place shows on hover."""
+    symbol, colour = method_mark(method.name, dark)
     figure.add_scatter(
         x=[method.step_ms],
         y=[method.tokens_per_step],
@@ -176,9 +179,9 @@ def _add_point(
         showlegend=False,
         name=method.title,
         marker={
-            "symbol": "square" if method.name == PLAIN else "diamond" if merged else "circle",
+            "symbol": symbol,
             "size": 12,
-            "color": colours.root if method.name == PLAIN else own,
+            "color": colour,
             "line": {"color": colours.paper, "width": 1},
         },
         hovertemplate=f"{method.title}: %{{y:.2f}} tokens a step, %{{x:.2f}} ms a step, "

@@ -1,7 +1,8 @@
-"""The plotly template, in the colours of the linked view and the machine's own fonts."""
+"""What charts share, in the colours of the linked view: template, new and empty figures, error bars."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -39,6 +40,32 @@ def plotly_template(dark: bool) -> go.layout.Template:
 def new_figure(dark: bool, *, height: int, **layout: Any) -> go.Figure:
     """A figure of so many pixels without a trace."""
     return go.Figure(layout={"template": plotly_template(dark), "height": height} | layout)
+
+
+def empty_figure(dark: bool, sentence: str) -> go.Figure:
+    """An empty frame that says why it is empty."""
+    figure = new_figure(dark, height=320)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    figure.add_annotation(text=sentence, showarrow=False, font={"color": palette(dark).muted, "size": 13})
+    return figure
+
+
+def errors(values: Sequence[float | None], colour: str) -> dict[str, Any]:
+    """Bars of one standard error, where there is one."""
+    return {"type": "data", "array": [value or 0 for value in values], "color": colour, "thickness": 1}
+
+
+def ranges(rounds: Sequence[tuple[float, float, float]], colour: str, thickness: float = 1) -> dict[str, Any]:
+    """Bars from the lowest round to the highest one, of each place's (lowest, median, highest)."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - median for _, median, high in rounds],
+        "arrayminus": [median - low for low, median, _ in rounds],
+        "color": colour,
+        "thickness": thickness,
+    }
 
 
 def theme_rules() -> str:

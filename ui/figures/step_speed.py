@@ -5,17 +5,16 @@ Pure functions from plain records to plotly figures.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from medusa_core.drafters import PLUS, title_of
-from medusa_core.trace.replay.colours import PHASES, Palette, drafter_palette, palette
-from ui.figures.charts import PHASE_HELP, empty_figure
-from ui.figures.error_bars import ranges
-from ui.figures.method_speeds import PLAIN
-from ui.figures.palette import new_figure
+from medusa_core.drafters import title_of
+from medusa_core.trace.replay.colours import PHASES, Palette, palette
+from ui.figures.charts import PHASE_HELP
+from ui.figures.method_speeds import method_mark
+from ui.figures.palette import empty_figure, new_figure, ranges
 
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
 HALF = 0.36  # half a bar's height, where the middles of two are 1 apart
@@ -55,12 +54,6 @@ class SweepPoint:
     words: str = ""  # the other exact numbers
 
 
-def phases_of(step_ms: float, phase_ms: Mapping[str, float]) -> tuple[float, ...]:
-    """Milliseconds in the order of PHASES; the last is the rest of the step."""
-    named = [phase_ms[phase] for phase in PHASES[:-1]]
-    return (*named, max(0.0, step_ms - sum(named)))
-
-
 def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
     """A bar for each method, parted by phase, with its limit as a line across it."""
     if not steps:
@@ -71,7 +64,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
     names = [title_of(step.name) for step in steps]
     for number, (phase, colour) in enumerate(zip(PHASES, colours.phases, strict=True)):
         values = [step.phases[number] for step in steps]
-        shares = [value / (step.ms) for value, step in zip(values, steps, strict=True)]
+        shares = [value / step.ms for value, step in zip(values, steps, strict=True)]
         figure.add_bar(
             y=places, x=values, orientation="h", name=phase, marker_color=colour,
             customdata=list(zip(names, shares, strict=True)),
@@ -124,19 +117,15 @@ def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool) -> go.Fig
 
 
 def _add_curve(figure: go.Figure, points: Sequence[SweepPoint], dark: bool) -> None:
-    """A method: plain decoding as squares, one drafter as discs, two together as diamonds, as in Methods."""
+    """A method, with its mark in Methods."""
     name = points[0].name
-    plain = name == PLAIN
-    colour = palette(dark).root if plain else drafter_palette(name.partition(PLUS)[0], dark).accepted
+    symbol, colour = method_mark(name, dark)
     values = [point.value for point in points]
     rounds = [(one.low or one.step_ms, one.step_ms, one.high or one.step_ms) for one in points]
     figure.add_scatter(
         x=values, y=[point.step_ms for point in points], mode="lines+markers", name=title_of(name),
         line={"color": colour, "width": 2},
-        marker={
-            "symbol": "square" if plain else "diamond" if PLUS in name else "circle", "size": 9,
-            "color": colour,
-        },
+        marker={"symbol": symbol, "size": 9, "color": colour},
         error_y=ranges(rounds, colour, 1.5) if any(point.low for point in points) else None,
         customdata=[point.words for point in points],
         hovertemplate=f"{title_of(name)}, %{{x}}: %{{y:.3f}} ms%{{customdata}}<extra></extra>",

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 import plotly.graph_objects as go
 
 from medusa_core.trace.replay.colours import palette
-from ui.figures.charts import empty_figure
-from ui.figures.palette import new_figure
+from ui.figures.palette import empty_figure, new_figure
 
-HEIGHT = 320
 # `uirevision` keeps a zoom over the redraws of a running training.
-_figure = partial(new_figure, height=HEIGHT, uirevision="training")
+_figure = partial(new_figure, height=320, uirevision="training")
 MOST_POINTS = 120  # points of a curve: more are drawn as means of neighbours
 NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
 NO_SCORES = "appears after the first look<br>at text that is held out"
@@ -70,7 +69,7 @@ def rounded(curves: Curves) -> Curves:
 def loss_curves(curves: Curves, dark: bool) -> go.Figure:
     """Training loss of every head by step; that of the base, dotted, where the base is trained too."""
     if not curves.losses:
-        return empty_figure(dark, NO_LOSS).update_layout(height=HEIGHT)
+        return empty_figure(dark, NO_LOSS)
     points = _thinned(curves.losses)
     steps = [point.step for point in points]
     figure = _figure(dark)
@@ -95,7 +94,7 @@ def loss_curves(curves: Curves, dark: bool) -> go.Figure:
 def hit_curves(curves: Curves, guesses: int, dark: bool) -> go.Figure:
     """How often the right token is among each head's first ``guesses`` (1 or 5), on held-out text."""
     if not curves.scores:
-        return empty_figure(dark, NO_SCORES).update_layout(height=HEIGHT)
+        return empty_figure(dark, NO_SCORES)
     steps = [point.step for point in curves.scores]
     rows = [point.top1 if guesses == 1 else point.top5 for point in curves.scores]
     figure = _figure(dark)
@@ -130,11 +129,7 @@ def _mean(points: Sequence[LossPoint]) -> LossPoint:
     heads = _by_head([point.heads for point in points])
     # In a group across two stages not every point has a loss of the base.
     base = [point.base for point in points if point.base is not None]
-    return LossPoint(
-        last.step,
-        tuple(sum(values) / len(values) for values in heads),
-        sum(base) / len(base) if base else None,
-    )
+    return LossPoint(last.step, tuple(map(fmean, heads)), fmean(base) if base else None)
 
 
 def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:

@@ -13,10 +13,9 @@ import plotly.graph_objects as go
 
 from medusa_core.errors import counted
 from medusa_core.trace.replay.colours import Palette, palette
-from medusa_core.trees.budget import Budget, LatencyPoint
-from ui.figures.charts import empty_figure
-from ui.figures.error_bars import ranges
-from ui.figures.palette import new_figure
+from medusa_core.trees.baselines import CartesianTree
+from medusa_core.trees.budget import Budget, LatencyPoint, best_budget
+from ui.figures.palette import empty_figure, new_figure, ranges
 
 HEIGHT = 340
 _figure = partial(new_figure, height=HEIGHT)
@@ -29,7 +28,7 @@ class Growth:
     """Expected tokens per step by size: place i of a curve is a tree of i + 1 nodes."""
 
     optimised: Sequence[float]
-    cartesian: Sequence[tuple[int, float, str]]  # nodes, expected tokens, widths such as 4×2×1
+    cartesian: Sequence[CartesianTree]
     random: Sequence[Sequence[float]]  # one curve a seed
 
 
@@ -63,9 +62,11 @@ def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint],
     figure = _figure(dark)
     _add_random(figure, growth.random, colours)
     if growth.cartesian:
-        sizes, lengths, names = zip(*growth.cartesian, strict=True)
         figure.add_scatter(
-            x=sizes, y=lengths, customdata=names, name="best cartesian tree", mode="lines+markers",
+            x=[tree.nodes for tree in growth.cartesian],
+            y=[tree.expected_length for tree in growth.cartesian],
+            customdata=["×".join(map(str, tree.widths)) for tree in growth.cartesian],
+            name="best cartesian tree", mode="lines+markers",
             line={"color": colours.rejected, "dash": "dash", "shape": "hv", "width": 2},
             marker={"symbol": "square", "size": 6},
             hovertemplate="cartesian %{customdata}: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",
@@ -129,11 +130,7 @@ def _phases(point: LatencyPoint) -> str:
 
 
 def speed_by_size(
-    measured: Sequence[LatencyPoint],
-    speeds: Sequence[Budget],
-    best: Budget | None,
-    nodes: int,
-    dark: bool,
+    measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool
 ) -> go.Figure:
     """Expected tokens per second with the best size marked (paper figure 4b); one node is plain decoding."""
     if not speeds:
@@ -162,14 +159,14 @@ def speed_by_size(
             name=f"plain decoding, {speeds[0].tokens_per_second:,.0f}",
             line={"color": colours.muted, "dash": "dot", "width": 1.5}, hoverinfo="skip",
         )  # fmt: skip
-    if best is not None:
-        figure.add_scatter(
-            x=[best.nodes], y=[best.tokens_per_second], mode="markers",
-            name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f}",
-            marker={"symbol": "star", "size": 17, "color": colours.selected,
-                    "line": {"color": colours.text, "width": 1.5}},
-            hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
-        )  # fmt: skip
+    best = best_budget(speeds)
+    figure.add_scatter(
+        x=[best.nodes], y=[best.tokens_per_second], mode="markers",
+        name=f"best: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f}",
+        marker={"symbol": "star", "size": 17, "color": colours.selected,
+                "line": {"color": colours.text, "width": 1.5}},
+        hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
+    )  # fmt: skip
     _mark_size(figure, nodes, colours)
     figure.update_xaxes(title_text=NODES, rangemode="tozero")
     figure.update_yaxes(title_text="tokens per second", rangemode="tozero")

@@ -137,7 +137,8 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
         raise MedusaError(DAMAGED) from error
     if next(iter(parts), "").startswith("{"):
         raise MedusaError(OLD_FORM)
-    step = int(_number("step", parts.pop("step", "1"), int))
+    step = _value(parts.pop("step", "1"), int)
+    _require_kind("step", step, 1)
     if not 1 <= step <= MOST_STEPS:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
     if "recorded" in parts:
@@ -147,7 +148,7 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
     if not parts:
         raise MedusaError(DAMAGED)
     kinds = outside_kinds()
-    values = {name: _value(name, value, kinds.get(name, str)) for name, value in parts.items()}
+    values = {name: _value(text, kinds.get(name, str)) for name, text in parts.items()}
     return Link(settings=_held(values), step=step - 1)
 
 
@@ -166,19 +167,9 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
     return whole | parted_method(method)
 
 
-def _value(name: str, text: str, kind: Any) -> Any:
-    if kind is str:
-        return text
-    if kind is bool:
-        if text not in ("true", "false"):
-            raise MedusaError(f"{name} is {text[:60]!r}, not true or false: correct it")
-        return text == "true"
-    return _number(name, text, float if kind is float else int)
-
-
-def _number(name: str, text: str, kind: type[int] | type[float]) -> int | float:
+def _value(text: str, kind: Any) -> Any:
+    """The text as a value of that kind. One that is none stays a text, which `_require_kind` refuses."""
     try:
-        return kind(text)
-    except (ValueError, OverflowError) as error:
-        words = "a number" if kind is float else "a whole number"
-        raise MedusaError(f"{name} is {text[:60]!r}, not {words}: correct it") from error
+        return TypeAdapter(kind).validate_strings(text)
+    except ValidationError:
+        return text

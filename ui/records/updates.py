@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from medusa_core.trace.run_record import RunRecord
@@ -89,6 +89,7 @@ class Update:
     steps are added to it, and at its end.
     """
 
+    messages: ClassVar[tuple[str, ...]] = ("message",)  # messages of a view, each of which counts
     message: str | None = None
     status: str | None = None
     badge: str | None = None
@@ -102,14 +103,11 @@ class Update:
 
     def after(self, earlier: Sequence[Update]) -> Update:
         """All of them as one change: the newest value of each part, and the messages in order."""
-        return replace(
-            self,
-            message=several([*(update.message for update in earlier), self.message]),
-            status=newest([*(update.status for update in earlier), self.status]),
-            badge=newest([*(update.badge for update in earlier), self.badge]),
-            trace=newest([*(update.trace for update in earlier), self.trace]),
-            run_record=newest([*(update.run_record for update in earlier), self.run_record]),
-        )
+        parts: dict[str, Any] = {}
+        for name in vars(self):
+            values = [getattr(update, name) for update in (*earlier, self)]
+            parts[name] = several(values) if name in self.messages else newest(values)
+        return replace(self, **parts)
 
 
 def several(messages: Sequence[str | None]) -> str | None:

@@ -14,39 +14,28 @@ from typing import Any, Self
 class Words(str):
     """The English text as a string, with the template and the values it was made from.
 
-    Formatting or joining it gives a plain string: use another ``Words`` to keep the parts apart.
+    ``english`` is the text where the template does not give it. Formatting or joining it gives a plain
+    string: use another ``Words`` to keep the parts apart.
     """
 
     template: str
     values: tuple[Any, ...]
 
-    def __new__(cls, template: str, *values: Any) -> Self:
-        said = re.sub(r"\{(\d)\}", lambda place: str(values[int(place[1])]), template)
+    def __new__(cls, template: str, *values: Any, english: str = "") -> Self:
+        said = english or re.sub(r"\{(\d)\}", lambda place: str(values[int(place[1])]), template)
         words = super().__new__(cls, said)
         words.template = template
         words.values = tuple(each if isinstance(each, str | int | float) else str(each) for each in values)
         return words
 
-    def __getnewargs__(self) -> tuple[Any, ...]:  # a run on a borrowed GPU sends its words between processes
-        return (self.template, *self.values)
+    # A run on a borrowed GPU sends its words between processes.
+    def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, str]]:
+        return (self.template, *self.values), {"english": str(self)}
 
 
 def amount(number: int, noun: str, many: str = "") -> Words:
     """The number with its noun, whose plural is ``many``; translations know only plurals."""
-    words = Words(f"{{0}} {many or noun + 's'}", number)
-    return words if number != 1 else _English(f"1 {noun}", words)
-
-
-class _English(Words):
-    """Words whose English is not what the template would give."""
-
-    def __new__(cls, english: str, words: Words) -> Self:
-        said = str.__new__(cls, english)
-        said.template, said.values = words.template, words.values
-        return said
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return (str(self), Words(self.template, *self.values))
+    return Words(f"{{0}} {many or noun + 's'}", number, english=f"1 {noun}" if number == 1 else "")
 
 
 def joined(separator: str, parts: Sequence[str]) -> Words:

@@ -9,14 +9,14 @@ import uuid
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from medusa_core.errors import MedusaError
 from medusa_core.text.streamed_text import StreamedText, TextSpan
 from ui.records.conversation import ChatState, Turn, check_message
 from ui.records.messages import message_grow, message_show
 from ui.records.settings import LONGEST_RUN, RunSettings, make_config
-from ui.records.updates import StopFlag, Update, newest, several
+from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, joined
 from ui.runs.decode import ViewRequest, ready, shown_steps
 from ui.serving.engines import Engines
@@ -46,15 +46,9 @@ ENDS = {
 class ChatUpdate(Update):
     """``transcript`` is a message of the transcript; ``state`` comes once, with the finished reply."""
 
+    messages: ClassVar[tuple[str, ...]] = ("message", "transcript")
     transcript: str | None = None
     state: ChatState | None = None
-
-    def after(self, earlier: Sequence[Update]) -> ChatUpdate:
-        """Join earlier updates to this one; messages of the transcript keep their order."""
-        before = [update for update in earlier if isinstance(update, ChatUpdate)]
-        words = [update.transcript for update in [*before, self]]
-        state = newest([update.state for update in [*before, self]])
-        return ChatUpdate(**vars(super().after(earlier)) | {"transcript": several(words), "state": state})
 
 
 @dataclass(frozen=True)

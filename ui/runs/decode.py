@@ -182,8 +182,6 @@ def step_words(step: Step) -> Words:
 
 def rates(milliseconds: float, tokens: int, seconds: float) -> Words:
     """A step's time and the speed so far, by the engine's own clock, which stands still between steps."""
-    if not seconds:
-        return Words("{0} ms in the engine", f"{milliseconds:.0f}")
     return Words("{0} ms, {1} tokens/s in the engine", f"{milliseconds:.0f}", f"{tokens / seconds:.0f}")
 
 

@@ -55,7 +55,7 @@ class Session:
         self.models = Models(load, self.policy, elsewhere=gpu is not None)
         self.figures = KeptFigures(assets, self.models.config_of, not self.policy.public and gpu is None)
         self._engines = Engines(self.models)
-        self._runner = Runner(self._engines, self.policy.run_seconds, gpu, self.policy.most_tokens)
+        self._runner = Runner(self._engines, self.policy, gpu)
         self._measuring: threading.Thread | None = None
 
     @property
@@ -88,7 +88,7 @@ class Session:
 
     def own_engine(self, selection: Selection) -> Engine:
         """The engine that a visitor made. Raises MedusaError when it is gone."""
-        return self._runner.call(self._engines.trained.get, selection.engine).engine
+        return self._runner.call(self._engines.trained.get, selection.engine)
 
     def load(self) -> str:
         """Load the engine, if that has not happened yet; returns what it is, or the error, in words."""
@@ -159,12 +159,12 @@ class Session:
         except MedusaError as error:
             return str(error)
 
-    def add_engine(self, label: str, engine: Engine) -> str:
+    def add_engine(self, engine: Engine) -> str:
         """Keep one more engine beside the shared one and return its id, for `Selection.with_engine`.
 
         Waits for a run that is going on, unless called from within one.
         """
-        return self._runner.call_between(self._engines.trained.add, label, engine)
+        return self._runner.call_between(self._engines.trained.add, engine)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections import OrderedDict
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -41,19 +40,11 @@ class Engines:
             raise MedusaError("there are no heads of yours: train some, or choose those shipped")
         if heads == YOURS:
             own = self.trained.get(selection.engine)
-            yield Update(badge=Words("your heads “{0}” · {1}", own.label, badge_of(own.engine)))
-            return own.engine
+            yield Update(badge=Words("your heads “{0}” · {1}", selection.label, badge_of(own)))
+            return own
         engine = yield from self.models.ready(selection)
         yield Update(badge="")
         return engine
-
-
-@dataclass(frozen=True)
-class TrainedEngine:
-    """An engine with the name its maker gave it."""
-
-    label: str
-    engine: Engine
 
 
 class TrainedEngineCache:
@@ -61,17 +52,17 @@ class TrainedEngineCache:
 
     def __init__(self, most: int = MOST_ENGINES) -> None:
         self._most = most
-        self._engines: OrderedDict[str, TrainedEngine] = OrderedDict()
+        self._engines: OrderedDict[str, Engine] = OrderedDict()
 
-    def add(self, label: str, engine: Engine) -> str:
+    def add(self, engine: Engine) -> str:
         """Keep an engine, at the cost of the one that was not used for longest; return its id."""
         name = uuid.uuid4().hex
-        self._engines[name] = TrainedEngine(label, engine)
+        self._engines[name] = engine
         while len(self._engines) > self._most:
             self._engines.popitem(last=False)
         return name
 
-    def get(self, name: str) -> TrainedEngine:
+    def get(self, name: str) -> Engine:
         """The engine of an id. Raises MedusaError when it was dropped or never there."""
         if name not in self._engines:
             raise MedusaError(

@@ -48,6 +48,7 @@ from ui.serving.routes import DATA, JOIN, MCP, UNQUEUED, UPLOAD, Names, check_ro
 # An open page has two streams, and a browser six connections at most; a class sits behind one address.
 OPEN_OF_AN_ADDRESS = 300
 MOST_EVENT_BYTES = 800_000  # the longest text to train on, 200,000 letters, of four bytes each
+MOST_TRACE_EVENT_BYTES = 8_000_000  # an event that carries a trace as a string, with its quotes escaped
 MOST_LARGE_EVENTS = 12  # of an address within a minute: each takes a third of a second to read
 TOO_MANY_LARGE = "Too many large files come from your address: try again in a minute."
 MOST_NOTE_BYTES = 2000  # size limit of a request that is neither an event nor a file
@@ -60,9 +61,9 @@ RETRY_SECONDS = "30"
 class HttpGuard:
     """Starlette middleware around a page.
 
-    `most_upload_bytes` is the largest body of an upload, `most_trace_bytes` that of an event which brings a
-    trace; `proxied` says that a proxy of the owner's passes requests on, whose word on the visitor's address
-    counts; `mcp` that gradio's MCP server runs beside the page.
+    `most_upload_bytes` is the largest body of an upload; `proxied` says that a proxy of the owner's passes
+    requests on, whose word on the visitor's address counts; `mcp` that gradio's MCP server runs beside the
+    page.
     """
 
     def __init__(
@@ -70,7 +71,6 @@ class HttpGuard:
         app: ASGIApp,
         page: Page,
         most_upload_bytes: int,
-        most_trace_bytes: int,
         names: Names,
         *,
         proxied: bool = False,
@@ -83,7 +83,7 @@ class HttpGuard:
         self._mcp = mcp
         events = BodyReader(MOST_EVENT_BYTES)
         self._bodies = dict.fromkeys((JOIN, UNQUEUED, *MCP), events) | {UPLOAD: BodyReader(most_upload_bytes)}
-        self._traces = BodyReader(most_trace_bytes)
+        self._traces = BodyReader(MOST_TRACE_EVENT_BYTES)
         self._notes = BodyReader(MOST_NOTE_BYTES)
         self._large = Rate(MOST_LARGE_EVENTS)
         self._whole = Rate(MOST_WHOLE)
@@ -148,12 +148,9 @@ class HttpGuard:
             event = await asyncio.to_thread(self._events.read, headers, body, queued=queued)
             if large and not event.brings_file:
                 raise self._bodies[JOIN].too_large()
-            headers = MutableHeaders(scope=scope)
-            headers["content-length"] = str(len(event.body))
-            body = event.body
-            await (self._join if queued else self._at_once)(
-                event, address, scope, replayed(body, receive), send
-            )
+            MutableHeaders(scope=scope)["content-length"] = str(len(event.body))
+            serve = self._join if queued else self._at_once
+            await serve(event, address, scope, replayed(event.body, receive), send)
             return
         if service == UPLOAD:
             check_upload(headers, body)

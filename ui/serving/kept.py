@@ -159,15 +159,13 @@ class KeptFigures:
             return page  # nothing was measured
         if is_busy(found.record.machine.model_dump()):
             return page
-        file = self._file_key(found.key)
-        if file is not None:
+        if (file := self._file_key(found.key)) is not None:
             tuning.keep(file, found.as_data())
         return page.having(found)
 
     def forget(self, page: PageFigures) -> PageFigures:
         """The page without the chosen model's measurement, also in later starts."""
-        file = self._file_key(page.key)
-        if file is not None:
+        if (file := self._file_key(page.key)) is not None:
             tuning.forget(file)
         return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
 

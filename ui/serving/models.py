@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Generator
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -153,14 +153,14 @@ class Models:
 
     def wanted(self, wish: LoadConfig) -> LoadConfig | None:
         """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
-        wish = replace(wish, model=wish.model.strip(), heads=wish.heads.strip())
-        own = self.own_config
+        own, model = self.own_config, wish.model.strip()
         # Where others can reach the page, the owner also decides on the dtype.
         held = wish if self._policy.free_choice else own
-        source = replace(own, dtype=held.dtype, quantize=held.quantize, capture=held.capture)
-        source = replace(source, model=wish.model, heads=wish.heads)
-        if source.model != own.model:
-            source = replace(source, context=0)  # a longer one was asked for the app's own model alone
+        source = replace(
+            own, model=model, heads=wish.heads.strip(), dtype=held.dtype, quantize=held.quantize,
+            context=own.context if model == own.model else 0,  # a longer one is the app's own model's alone
+            capture=held.capture,
+        )  # fmt: skip
         if source == own:
             return None
         self._require(source)
@@ -233,13 +233,12 @@ def _errors_as_sentences(
     updates: Generator[Update, None, None], before: str, after: str
 ) -> Generator[Update, None, None]:
     """The updates; an error becomes a sentence between these words."""
-    with closing(updates):
-        try:
-            yield from updates
-        except MedusaError as error:
-            words = f"{before}: {in_page(str(error)).rstrip('.')}. {after}"
-            yield Update(status=words.strip(), problem=True)
-        except Exception as error:
-            log.exception("a model could not be loaded")
-            words = f"{before} ({type(error).__name__}); the terminal has the details. {after}"
-            yield Update(status=words.strip(), problem=True)
+    try:
+        yield from updates
+    except MedusaError as error:
+        words = f"{before}: {in_page(str(error)).rstrip('.')}. {after}"
+        yield Update(status=words.strip(), problem=True)
+    except Exception as error:
+        log.exception("a model could not be loaded")
+        words = f"{before} ({type(error).__name__}); the terminal has the details. {after}"
+        yield Update(status=words.strip(), problem=True)

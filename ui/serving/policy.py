@@ -88,7 +88,7 @@ class Exposure:
     @property
     def public(self) -> bool:
         """Whether others than the person at this machine can open the page."""
-        return self.hosted or self.share or not _is_loopback(self.host)
+        return self.hosted or self.share or not is_loopback(self.host or "localhost")
 
     @property
     def proxied(self) -> bool:
@@ -127,9 +127,7 @@ def borrows_gpu(environment: Mapping[str, str]) -> bool:
 
 
 def announcement(policy: Policy) -> str:
-    """For the owner's terminal: who can reach the page, and what they may do."""
-    if not policy.public:
-        return ""
+    """For the terminal of a public page's owner: what others may do."""
     models = "the model it starts with"
     if policy.offers:
         models += f" and {', '.join(offer.label for offer in policy.offers)}"
@@ -140,8 +138,9 @@ def announcement(policy: Policy) -> str:
     )
 
 
-def _is_loopback(host: str | None) -> bool:
-    if host is None or host == "localhost":
+def is_loopback(host: str) -> bool:
+    """Whether the name or address is this machine's in any case."""
+    if host == "localhost":
         return True
     try:
         return ip_address(host.strip("[]")).is_loopback

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -18,6 +17,7 @@ from starlette.datastructures import Headers
 
 from medusa_core.config import LARGEST_PORT
 from ui.serving.page_routes import DRAWN, SHELL, STEPS, STOP, TRACE
+from ui.serving.policy import is_loopback
 from ui.serving.request_body import RequestRefusedError
 
 JOIN = "/gradio_api/queue/join"
@@ -110,14 +110,8 @@ class Names:
         if found is None:
             return False
         name = found[1].lower().rstrip(".").strip("[]")
-        if name in ("localhost", (self.host or "localhost").lower().strip("[]")) or name.endswith(
-            ".localhost"
-        ):
-            return True
-        try:
-            return ip_address(name).is_loopback
-        except ValueError:
-            return False
+        listens_on = (self.host or "localhost").lower().strip("[]")
+        return name == listens_on or name.endswith(".localhost") or is_loopback(name)
 
 
 def _require_host(header: str, value: str) -> None:

@@ -21,9 +21,10 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, joined
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
+from ui.serving.policy import Policy
 from ui.serving.turns import Place, TimeShare, Turns
 from ui.serving.update_stream import Acks, EngineThread, UpdateStream, feed
-from ui.serving.zero_gpu import BorrowedGpu, seconds_for
+from ui.serving.zero_gpu import borrowing, seconds_for
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -63,25 +64,15 @@ class Request(ABC):
 class Runner:
     """The engine's thread, the turns of the runs, and the lender of GPUs where there is one."""
 
-    def __init__(
-        self,
-        engines: Engines,
-        most_seconds: float | None,
-        gpu: Callable[..., Any] | None = None,
-        most_tokens: float = math.inf,
-    ) -> None:
-        """`most_seconds` end a run; `gpu` is what `ui.serving.zero_gpu.claim` gave.
-
-        A run that wants more than `most_tokens` is refused.
-        """
+    def __init__(self, engines: Engines, policy: Policy, gpu: Callable[..., Any] | None) -> None:
+        """`policy` limits a run's time and tokens; `gpu` is what `ui.serving.zero_gpu.claim` gave."""
         self._engines = engines
-        self._most_seconds = most_seconds
-        self._most_tokens = most_tokens
+        self._policy = policy
         self._thread = EngineThread()
         self.turns = Turns()
         # Whether runs are made in other processes, so that no model can be loaded here for them.
         self.borrows = gpu is not None
-        self._borrowed = None if gpu is None else BorrowedGpu(gpu, self._compute)
+        self._work = self._compute if gpu is None else borrowing(gpu, self._compute)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """The function's result, computed on the engine's thread, between two steps of a run."""
@@ -99,7 +90,7 @@ class Runner:
         """What the request yields, its errors as updates; ``acks`` set the pace where there are any."""
         shown = _Shown(request)
         try:
-            check_tokens(request.longest_run(), self._most_tokens)
+            check_tokens(request.longest_run(), self._policy.most_tokens)
             tokens = request.most_tokens()
             loaded = self._engines.models.at_hand(request.selection) is not None
             with (
@@ -112,7 +103,7 @@ class Runner:
                         return
                 if request.share is not None:
                     request.share.begin()
-                seconds = seconds_for(tokens, loaded=loaded)
+                seconds = seconds_for(tokens, loaded=loaded) if self.borrows else self._policy.run_seconds
                 with closing(self._updates(request, flag, acks, seconds)) as updates:
                     for update in updates:
                         if update is not None:
@@ -124,17 +115,13 @@ class Runner:
         if (last := shown.unfinished()) is not None:
             yield last
 
-    def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: int) -> Any:
-        """An iterator over the updates with ``close``. ``seconds`` are those to borrow a GPU for."""
-        here = self._borrowed is None
-        if self._borrowed is None:
-            updates = self._compute(request, flag, self._most_seconds)
-        else:
-            updates = self._borrowed.run(request, flag, seconds)
+    def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: Any) -> Any:
+        """An iterator over the updates with ``close``. ``seconds`` end the run; None: nothing does."""
+        updates = self._work(request, flag, seconds)
         if acks is None:
-            return self._thread.pulled(updates) if here else updates
+            return updates if self.borrows else self._thread.pulled(updates)
         stream = UpdateStream(acks)
-        (self._thread.feed if here else feed)(updates, stream)
+        (feed if self.borrows else self._thread.feed)(updates, stream)
         return stream
 
     def _compute(self, request: Request, flag: StopFlag, seconds: float | None) -> Generator[Any, None, None]:

@@ -106,11 +106,8 @@ class UpdateStream(Iterator[Any]):
         """
         with self._changed:
             self.left = True
-        if threading.get_ident() == self.computed_on:
-            return
-        with self._changed:
-            while not self._ended:
-                self._changed.wait()
+            if threading.get_ident() != self.computed_on:
+                self._changed.wait_for(lambda: self._ended)
 
     def _joined(self) -> Any:
         count = 1

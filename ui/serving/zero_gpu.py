@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
 from typing import Any
 
 import gradio as gr
@@ -56,23 +55,22 @@ def seconds_for(tokens: float, *, loaded: bool = True) -> int:
     return round(min(max(seconds, SHORTEST), LONGEST))
 
 
-class BorrowedGpu:
-    """Runs of one app that each borrow a GPU. To be made before the launch: the Space looks for one then."""
+def borrowing(gpu: Callable[..., Any], work: Work) -> Work:
+    """``work`` on a GPU that each run borrows for the seconds it is given; its flag reaches it there.
 
-    def __init__(self, gpu: Callable[..., Any], work: Work) -> None:
-        self._work = gpu(duration=_seconds)(work)
+    To be called before the launch: the Space looks for such work then. A run raises MedusaError with the
+    lender's words where it has no GPU to give, or takes it back.
+    """
+    lent = gpu(duration=_seconds)(work)
 
-    def run(self, request: Any, flag: StopFlag, seconds: int) -> Generator[Any, None, None]:
-        """What the run yields; asks for so many seconds. ``flag`` reaches it there.
-
-        Raises MedusaError with the lender's words where it has no GPU to give, or takes it back.
-        """
+    def run(request: Any, flag: StopFlag, seconds: float) -> Generator[Any, None, None]:
         with flag.crossing():
             try:
-                with closing(self._work(request, flag, seconds - END_SECONDS)) as items:
-                    yield from items
+                yield from lent(request, flag, seconds - END_SECONDS)
             except gr.Error as error:
                 raise MedusaError(f"{error.title}: {error.message}") from error
+
+    return run
 
 
 def _seconds(request: Any, flag: StopFlag, seconds: float) -> int:

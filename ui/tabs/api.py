@@ -37,13 +37,18 @@ Ended = TypeVar("Ended", bound=Update)
 def build(session: Session) -> None:
 
     def decode(prompt: Any, settings: RunSettings, page: str) -> Answer:
+        """Continue a text: its tokens, steps and rates."""
         return _figures(_finished(session, DecodeRequest(prompt, settings), page, Update).trace)
 
     def trace(prompt: Any, settings: RunSettings, page: str) -> Answer:
+        """Continue a text: the whole trace, with the tree and the reasons of each step."""
         record = _finished(session, DecodeRequest(prompt, settings), page, Update).run_record
         return record.packed() if record else {}
 
-    def compare(prompt: Any, settings: RunSettings, page: str, against: Any, repetitions: Any) -> Answer:
+    def compare(
+        prompt: Any, settings: RunSettings, page: str, against: Any = PLAIN_METHOD, repetitions: Any = 1
+    ) -> Answer:
+        """Time two methods on one text, and say whether their outputs are equal."""
         if type(repetitions) is not int or not 1 <= repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"repetitions is {repetitions!r:.40}: choose 1 to {MOST_REPETITIONS}")
         other = _with_weights(session, settings_from_outside({"method": against}))
@@ -54,26 +59,14 @@ def build(session: Session) -> None:
             runs[name]["tokens_per_second_of_runs"] = [round(speed, 2) for speed in speeds]
         return {"runs": runs, "outputs": measured.verdict}
 
-    _endpoint(session, "decode", decode, "Continue a text: its tokens, steps and rates.")
-    _endpoint(
-        session, "trace", trace,
-        "Continue a text: the whole trace, with the tree and the reasons of each step.",
-    )  # fmt: skip
-    _endpoint(
-        session, "compare", compare, "Time two methods on one text, and say whether their outputs are equal.",
-        {"against": PLAIN_METHOD, "repetitions": 1},
-    )  # fmt: skip
+    for act in (decode, trace, compare):
+        _endpoint(session, act)
 
 
-def _endpoint(
-    session: Session,
-    name: str,
-    act: Callable[..., Answer],
-    description: str,
-    extra: dict[str, Any] | None = None,
-) -> None:
-    """Publish `act(prompt, settings, page, *extra)`, with a run's settings as its parameters."""
-    defaults, extra = outside_defaults(), extra or {}
+def _endpoint(session: Session, act: Callable[..., Answer]) -> None:
+    """Publish `act(prompt, settings, page, *extra)` by its name, with a run's settings as its parameters."""
+    _, _, _, *own = inspect.signature(act).parameters.values()
+    defaults, extra = outside_defaults(), {one.name: one.default for one in own}
 
     def call(prompt: Any, *values: Any) -> Answer:
         *given, request = values
@@ -94,14 +87,11 @@ def _endpoint(
         for key, value in (defaults | extra).items()
     ]
     parameters.append(inspect.Parameter("request", place, default=None, annotation=gr.Request))
-    # gradio reads names, kinds and defaults of the parameters from the function.
-    call.__name__ = name
-    call.__doc__ = description
+    # gradio reads name and description from the function, and names, kinds and defaults of the parameters.
+    call.__name__, call.__doc__ = act.__name__, act.__doc__
     call.__annotations__ = {"prompt": str, **kinds, "request": gr.Request, "return": Answer}
     call.__signature__ = inspect.Signature(parameters, return_annotation=Answer)  # type: ignore[attr-defined]
-    made = gr.api(
-        call, api_name=name, api_description=description, concurrency_id="engine", concurrency_limit=1
-    )
+    made = gr.api(call, concurrency_id="engine", concurrency_limit=1)
     for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
         page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
 

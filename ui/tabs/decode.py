@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import gradio as gr
@@ -75,13 +76,11 @@ def build(
     for one in (bar, chat.bar):
         one.connect_examples(controls.named["penalty"], controls.named["penalty_window"])
 
-    def work(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from show(flag, slot, DecodeRequest(text, controls.settings(values)))
-
-    def work_for_tour(flag: StopFlag, slot: RunSlot, text: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        yield from show(flag, slot, DecodeRequest(text, _for_tour(controls.settings(values))))
-
-    def show(flag: StopFlag, slot: RunSlot, request: DecodeRequest) -> Iterator[tuple[Any, ...]]:
+    def work(
+        flag: StopFlag, slot: RunSlot, text: str, *values: Any, for_tour: bool = False
+    ) -> Iterator[tuple[Any, ...]]:
+        held = controls.settings(values)
+        request = DecodeRequest(text, _for_tour(held) if for_tour else held)
         with drawn_run(session, request, flag, slot) as updates:
             for update in updates:
                 yield *shown(update), or_skip(update.message)
@@ -95,7 +94,7 @@ def build(
     inputs = [slot, bar.prompt, *controls.inputs()]
     run = connect_run(session, bar, work, inputs, [view], selection)
     tour = replace(bar, run=gr.Button("Run", visible="hidden", elem_id="learn-run"), prompt=None)
-    toured = connect_run(session, tour, work_for_tour, inputs, [view], selection)
+    toured = connect_run(session, tour, partial(work, for_tour=True), inputs, [view], selection)
     reply = chat.connect(session, controls, view, slot)
     chat.connect_notice(session, mode, selection)
     for event in (run, toured, reply):

@@ -118,10 +118,7 @@ SECTIONS = {  # name in the menu, and what it shows
 
 def build(assets: Path) -> None:
     """Lay the tab out and connect it; ``assets`` holds the folder of stored records."""
-    order = [*SECTIONS]
-    names = sorted(
-        experiment_names(), key=lambda name: (order.index(name) if name in order else len(order), name)
-    )
+    names = list(dict.fromkeys([*SECTIONS, *experiment_names()]))
     dark = gr.Checkbox(visible=False)
     first = load_section(assets, names[0])
     with gr.Row():

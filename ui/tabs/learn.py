@@ -120,9 +120,8 @@ def lesson_times(page: PageFigures, base: str) -> dict[str, Any]:
     for figures in page.of_base(base):
         times = step_times(figures.record.rows)
         if len(times) > 1 and page.is_whole(figures):
-            latency = [{name: row[name] for name in TIMES} for row in times]
             return {
-                "latency": latency,
+                "latency": times,
                 "source": as_data(source_words(figures)),
                 "methods": _methods(figures),
             }

@@ -155,18 +155,18 @@ def expectation(model: str, device: str, figures: Figures | None, bits: int = BI
         found = compute(_speeds(figures), figures, shape, on, bits)
     except MedusaError as error:
         return asked | {"error": str(error)}
-    plain = next(one.speed for one in found if one.speed.name == PLAIN)
+    plain = next(one for one in found if one.name == PLAIN)
     rows: list[dict[str, Any]] = [
         {
-            "name": one.speed.name,
-            "title": method(one.speed.name).title,
-            "design": method(one.speed.name).design,
-            "nodes": one.speed.nodes,
-            "tokens": one.speed.tokens_per_step,
-            "draft": 1000 * one.step.draft / plain.step_ms,
-            "overhead": one.speed.step_ms / plain.step_ms,
-            "rate": one.speed.tokens_per_second,
-            "speedup": one.speed.tokens_per_second / plain.tokens_per_second,
+            "name": one.name,
+            "title": method(one.name).title,
+            "design": method(one.name).design,
+            "nodes": one.nodes,
+            "tokens": one.tokens_per_step,
+            "draft": one.draft_ms / plain.step_ms,
+            "overhead": one.step_ms / plain.step_ms,
+            "rate": one.tokens_per_second,
+            "speedup": one.tokens_per_second / plain.tokens_per_second,
         }
         for one in found
     ]

@@ -136,9 +136,8 @@ def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: 
         methods = compute(found.speeds, found.figures, shape, on)
     except MedusaError as error:
         return str(error), gr.skip(), gr.skip(), menus
-    speeds = [one.speed for one in methods]
-    said = sentences(words_before(shape, on), conclusion(speeds), words_after(methods, found.figures))
-    return said, tokens_against_time(speeds, dark, computed=True), markup(methods), menus
+    said = sentences(words_before(shape, on), conclusion(methods), words_after(methods, found.figures))
+    return said, tokens_against_time(methods, dark, computed=True), markup(methods), menus
 
 
 def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Shown:

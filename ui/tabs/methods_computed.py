@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from medusa_core.drafters import drafters_of, method
 from medusa_core.drafters.medusa import NAME as HEADS
-from medusa_core.evaluation.computed_step import ComputedStep, computed_step, embedded_options, embedded_tree
+from medusa_core.evaluation.computed_step import computed_step, embedded_options, embedded_tree
 from medusa_core.experiments.spec_bench import STEP, of_all_kinds
 from medusa_core.hardware.devices import Device
 from medusa_core.hardware.shapes import ModelShape
@@ -33,11 +33,10 @@ ONE_TREE = "The heads were measured with a tree of {0} nodes alone: here a large
 
 
 @dataclass(frozen=True)
-class ComputedMethod:
-    """A method with its computed step; ``speed`` has the computed time in place of a measured one."""
+class ComputedMethod(MethodSpeed):
+    """A method with the computed time of a step in place of a measured one, and that of its draft."""
 
-    speed: MethodSpeed
-    step: ComputedStep
+    draft_ms: float = 0.0
 
 
 def compute(
@@ -66,8 +65,10 @@ def compute(
             tree = embedded_tree(speed.nodes if speed.name == HEADS else chosen)
         own |= {"tree": tree} if tree else {}
         step = computed_step(speed.name, own, speed.nodes, shape, device, CONTEXT, bits / 8)
-        one = ComputedMethod(replace(speed, step_ms=1000 * step.seconds), step)
-        if speed.name not in found or one.speed.tokens_per_second > found[speed.name].speed.tokens_per_second:
+        one = ComputedMethod(
+            speed.name, speed.tokens_per_step, 1000 * step.seconds, speed.nodes, 1000 * step.draft
+        )
+        if speed.name not in found or one.tokens_per_second > found[speed.name].tokens_per_second:
             found[speed.name] = one
     return list(found.values())
 
@@ -98,7 +99,7 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
 
 def words_after(found: Sequence[ComputedMethod], figures: Figures | None) -> str:
     """What the figures do not say."""
-    heads = next((one.speed.nodes for one in found if one.speed.name == HEADS), 0)
+    heads = next((one.nodes for one in found if one.name == HEADS), 0)
     return sentences(
         Words(
             "The tokens per step are the measured ones: drafters trained for this model would keep others."
@@ -109,9 +110,9 @@ def words_after(found: Sequence[ComputedMethod], figures: Figures | None) -> str
 
 def markup(found: Sequence[ComputedMethod]) -> str:
     """The table of the computed steps, and in a sentence for each drafter how its draft was counted."""
-    plain = next(one.speed for one in found if one.speed.name == PLAIN)
+    plain = next(one for one in found if one.name == PLAIN)
     rows = [_row(one, plain) for one in found]
-    drafters = dict.fromkeys(part for one in found for part in drafters_of(one.speed.name))
+    drafters = dict.fromkeys(part for one in found for part in drafters_of(one.name))
     designs = "".join(
         f"<li><b>{html.escape(method(name).title)}</b>: <span>{html.escape(method(name).design)}</span></li>"
         for name in drafters
@@ -120,13 +121,12 @@ def markup(found: Sequence[ComputedMethod]) -> str:
 
 
 def _row(one: ComputedMethod, plain: MethodSpeed) -> dict[str, str]:
-    speed = one.speed
     return {
-        "method": speed.title,
-        "nodes": str(speed.nodes),
-        "tokens per step": f"{speed.tokens_per_step:.2f}",
-        "computed ms of a draft": f"{1000 * one.step.draft:.2f}",
-        "computed ms a step": f"{speed.step_ms:.2f}",
-        "computed overhead": f"{speed.step_ms / plain.step_ms:.2f}",
-        "computed speedup": f"{speed.tokens_per_second / plain.tokens_per_second:.2f}",
+        "method": one.title,
+        "nodes": str(one.nodes),
+        "tokens per step": f"{one.tokens_per_step:.2f}",
+        "computed ms of a draft": f"{one.draft_ms:.2f}",
+        "computed ms a step": f"{one.step_ms:.2f}",
+        "computed overhead": f"{one.step_ms / plain.step_ms:.2f}",
+        "computed speedup": f"{one.tokens_per_second / plain.tokens_per_second:.2f}",
     }

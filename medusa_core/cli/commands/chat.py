@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from medusa_core.cli.commands.generate import add_marks_flag
@@ -21,6 +21,7 @@ from medusa_core.library_messages import importing
 
 if TYPE_CHECKING:
     from medusa_core.engine.chat import Conversation, Reply
+    from medusa_core.engine.summary import RunSummary
 
 
 def register(subparsers: argparse._SubParsersAction) -> None:
@@ -61,15 +62,12 @@ def run(args: argparse.Namespace) -> None:
 
 @dataclass
 class _Chat:
-    """A conversation on the terminal, with the sums that /stats shows."""
+    """A conversation on the terminal, with the replies that /stats sums up."""
 
     conversation: Conversation
     config: GenerationConfig
     marks: str
-    replies: int = 0
-    tokens: int = 0
-    steps: int = 0
-    seconds: float = 0.0
+    replies: list[RunSummary] = field(default_factory=list)
 
     def take(self, line: str) -> None:
         """One line of input: a command or a message. Raises MedusaError."""
@@ -96,7 +94,7 @@ class _Chat:
         reply = self.conversation.reply(line, self.config)
         if reply.dropped:
             _say(f"note: the context is full, the oldest {reply.dropped} messages were dropped")
-        printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks, sys.stdout)
+        printer = TextPrinter(self.conversation.engine, reply.config.stop, self.marks)
         steps = iter(reply)
         stopped: KeyboardInterrupt | None = None
         try:
@@ -105,12 +103,8 @@ class _Chat:
         except KeyboardInterrupt as stop:
             steps.close()
             stopped = stop
-        summary = reply.summary
-        printer.finish(summary.text)
-        self.replies += 1
-        self.tokens += len(summary.token_ids)
-        self.steps += summary.steps
-        self.seconds += summary.seconds
+        printer.finish(reply.summary.text)
+        self.replies.append(reply.summary)
         _say(self._figures(reply))
         # After Ctrl-C a person at the keyboard goes on with another message; a script ends.
         if stopped is not None and (isinstance(stopped, Terminated) or not sys.stdin.isatty()):
@@ -135,13 +129,12 @@ class _Chat:
     def _stats(self) -> str:
         conversation = self.conversation
         context = conversation.engine.target.context
-        sums = f"replies: {self.replies}"
-        if self.steps and self.seconds:
-            sums += (
-                f", {counted(self.tokens, 'token')} in {counted(self.steps, 'step')}: "
-                f"{self.tokens / self.steps:.2f} a step, "
-                f"{self.tokens / self.seconds:,.0f} tokens/s"
-            )
+        sums = f"replies: {len(self.replies)}"
+        tokens = sum(len(one.token_ids) for one in self.replies)
+        if steps := sum(one.steps for one in self.replies):
+            rate = tokens / sum(one.seconds for one in self.replies)
+            sums += f", {counted(tokens, 'token')} in {counted(steps, 'step')}: {tokens / steps:.2f} a step"
+            sums += f", {rate:,.0f} tokens/s"
         kept = counted(len(conversation.messages), "message")
         cached = counted(conversation.cached_tokens, "token")
         return f"{sums}; {kept}, {cached} in the cache, the context holds {context}"

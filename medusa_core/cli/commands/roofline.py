@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.checkpoints.names import EMBEDDED
-from medusa_core.cli.flags import COLUMNS
 from medusa_core.errors import MedusaError, close_name
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.operators import (
@@ -21,6 +20,7 @@ from medusa_core.hardware.operators import (
     kv_cache_bytes,
     longest_text,
     operators,
+    phases,
     step_seconds,
     timed,
 )
@@ -103,15 +103,6 @@ def record(shape: ModelShape, work: Work, device: Device) -> dict[str, Any]:
     }
 
 
-def phases(work: Work) -> dict[str, Work]:
-    """The three kinds of steps: a prompt as long as the context, one token, and several at once."""
-    return {
-        PREFILL: replace(work, tokens=work.context),
-        DECODE: replace(work, tokens=1),
-        PARALLEL: work,
-    }
-
-
 def _rows(shape: ModelShape, work: Work, device: Device) -> list[dict[str, Any]]:
     return [
         {
@@ -137,13 +128,12 @@ def _device(name: str, shape: ModelShape) -> Device:
 
 
 def _print_table(shape: ModelShape, work: Work, device: Device) -> None:
-    from rich.console import Console
+    from medusa_core.cli.tables import console
 
-    console = Console(width=COLUMNS, markup=False, highlight=False)
-    for line in (*_head_lines(shape, work, device), _table(shape, work, device)):
-        console.print(line)
-    for line in _foot_lines(shape, work, device):
-        console.print(line)
+    out = console()
+    of = shape, work, device
+    for part in (*_head_lines(*of), _table(*of), *_foot_lines(*of)):
+        out.print(part)
 
 
 def _head_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:

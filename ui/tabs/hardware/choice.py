@@ -35,10 +35,6 @@ class Choice:
     machine: gr.State
     dark: gr.Checkbox
 
-    def inputs(self, own: Sequence[Any]) -> list[Any]:
-        """Inputs of a drawing: these, those of its part, and the theme."""
-        return [self.model, self.device, self.machine, self.selection, *own, self.dark]
-
 
 @dataclass(frozen=True)
 class Chosen:
@@ -97,7 +93,8 @@ def connect_drawing(
             return str(error), *(gr.skip() for _ in outputs)
 
     changed = [choice.model.input, choice.device.input, choice.machine.change]
-    gr.on([*triggers, *changed], answer, choice.inputs(own), [words, *outputs], **DRAWS)
+    inputs = [choice.model, choice.device, choice.machine, choice.selection, *own, choice.dark]
+    gr.on([*triggers, *changed], answer, inputs, [words, *outputs], **DRAWS)
 
 
 def shape_named(session: Session, selection: Selection, name: str) -> ModelShape:

@@ -61,7 +61,6 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     first: tuple[Any, ...] = Passes(), Growth(), Kinds(), Products()
     if before:
         first = before.passes, before.growth, before.kinds, before.products
-    if before:
         said = Words("Charts of what this visit has not measured are of a record.")
         TextLine(sentences(said, before.origin.words), elem_id="live-recorded", elem_classes="badge")
     states = [gr.State(each) for each in first]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from medusa_core.errors import counted
 from medusa_core.hardware import this_machine
 from medusa_core.hardware.devices import Device
-from medusa_core.hardware.operators import Work, step_seconds
+from medusa_core.hardware.operators import PRECISIONS, Work, step_seconds
 from medusa_core.hardware.shapes import ModelShape, shape_of_config
 from medusa_core.hardware.this_machine import Machine, measure_machine
 from medusa_core.model.threads import each_within
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CONTEXT = 256  # cached tokens of timed passes, fewer where the model holds fewer
 SECONDS_BETWEEN = 0.4  # two updates of a chart
 STOPPED = Words("Stopped: what was measured stays.")
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
 @dataclass(frozen=True)
@@ -165,19 +164,16 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
     )
 
 
-def _measured_limits(engine: Engine) -> tuple[ModelShape, int, Machine, Device]:
+def _measured_limits(engine: Engine) -> tuple[ModelShape, float, Machine, Device]:
     """Shape of the model, bytes of its numbers, and the limits of this machine, measured, for that dtype."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
 
     with engine.target.on_its_threads():
         machine = measure_machine(machine_record(engine)["processor"], engine.target.output_device)
-    shape, number_bytes = (
-        shape_of_config(engine.target.config, engine.info.base),
-        _BYTES.get(engine.info.dtype, 2),
-    )
-    return (
-        shape, number_bytes, machine, machine.device(engine.info.dtype, number_bytes * shape.read_parameters),
-    )  # fmt: skip
+    shape = shape_of_config(engine.target.config, engine.info.base)
+    number_bytes = PRECISIONS.get(engine.info.dtype, 2)
+    device = machine.device(engine.info.dtype, number_bytes * shape.read_parameters)
+    return shape, number_bytes, machine, device
 
 
 def _growth(points: list[GrowthPoint]) -> Growth:

@@ -112,35 +112,32 @@ def draw(
         else Words("The weights do not fit {0}.", chosen.device.title)
         if chosen.device.memory
         else Words("The memory of {0} is not known.", chosen.device.title),
-        *cached_words(chosen.device, of_token * batch),
+        cached_words(chosen.device, of_token * batch),
     )
     kinds = {kind: replace(shape, kv_heads=count) for kind, count in _kinds(heads, kv_heads).items()}
     ratios = [
         {kind: [memory_over_arithmetic(each, *place) for place in places] for kind, each in kinds.items()}
         for places in ([(batch, size) for size in LENGTHS], [(size, length) for size in BATCHES])
     ]
-    devices = [(device.title, device.memory) for device in known_devices().values()]
     return (
         words,
         sharing_drawing(heads, kv_heads, chosen.dark),
-        fits_chart(devices, weights, cache, chosen.dark),
+        fits_chart(list(known_devices().values()), weights, cache, chosen.dark),
         ratio_chart(LENGTHS, ratios[0], "tokens of the text", chosen.dark),
         ratio_chart(BATCHES, ratios[1], "batch", chosen.dark),
     )
 
 
-def cached_words(device: Device, row: float) -> list[Words]:
-    """How much of a text the chip's own cache holds; nothing where its size is not known."""
+def cached_words(device: Device, row: float) -> str:
+    """How much of a text the chip's own cache holds; empty where its size is not known."""
     if not device.cache:
-        return []
-    return [
-        Words(
-            "The cache on its chip, {0} of SRAM, holds keys and values of {1} tokens; the rest is read from "
-            "its memory.",
-            bytes_words(device.cache),
-            f"{int(device.cache // row):,}",
-        )
-    ]
+        return ""
+    return Words(
+        "The cache on its chip, {0} of SRAM, holds keys and values of {1} tokens; the rest is read from its "
+        "memory.",
+        bytes_words(device.cache),
+        f"{int(device.cache // row):,}",
+    )
 
 
 def resized(shape: ModelShape, layers: int, heads: int, kv_heads: int, head_size: int) -> ModelShape:

@@ -11,10 +11,10 @@ from medusa_core.hardware.operators import (
     DECODE,
     DEVICE,
     PARALLEL,
-    PREFILL,
     Work,
     operators,
     paper_speeds,
+    phases,
     step_seconds,
     timed,
 )
@@ -60,17 +60,11 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
 
 def draw(chosen: Chosen, batch: int, tokens: int, context: int) -> tuple[Any, ...]:
     """A sentence, the roofline and the table of the step's products."""
-    steps = {
-        PREFILL: Work(batch, context, context),
-        DECODE: Work(batch, 1, context),
-        PARALLEL: Work(batch, tokens, context),
-    }
+    steps = phases(Work(batch, tokens, context))
     products = {name: operators(chosen.shape, work) for name, work in steps.items()}
     seconds = {name: step_seconds(chosen.shape, work, chosen.device) for name, work in steps.items()}
-    published = [(each.words, each.product.intensity, each.speed / TERA) for each in paper_speeds()]
-    figure = roofline_chart(
-        chosen.device, products, published if chosen.device.name == DEVICE else (), chosen.dark
-    )
+    published = paper_speeds() if chosen.device.name == DEVICE else ()
+    figure = roofline_chart(chosen.device, products, published, chosen.dark)
     words = Words(
         "At best {0} for a plain step and {1} for one over {2} candidates: {3} times as long.",
         seconds_words(seconds[DECODE]), seconds_words(seconds[PARALLEL]), tokens,

@@ -152,8 +152,7 @@ def _updates(
     except MedusaError as error:
         yield problem_of(error)
         return
-    with closing(task(wish)) as updates:
-        yield from updates
+    yield from task(wish)
 
 
 def _line(badge: str, selection: Selection | None = None) -> str:

@@ -24,8 +24,9 @@ from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
 from medusa_core.words import bytes_words, flops_words, rate_words
+from ui.figures.charts import phases_of
 from ui.figures.method_speeds import speed_cells
-from ui.figures.step_speed import StepTime, SweepPoint, phases_of
+from ui.figures.step_speed import StepTime, SweepPoint
 from ui.records.figures import Figures, machine_words, measured_figures, measured_words, source_words
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.settings import Selection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import gradio as gr
 
@@ -14,12 +14,12 @@ from ui.components.events import AT_ONCE, DRAWS, QUIET, turned_to
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
-from ui.records.updates import StopFlag, Update
+from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.session import Session
 from ui.tabs.openings import RecordedTraining, recorded
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, or_skip, run_buttons, say_when_too_long, shown
-from ui.tabs.train.download import connect_download, download_buttons
+from ui.tabs.train.download import connect_download
 from ui.tabs.train.plan import (
     EXAMPLES,
     FILE,
@@ -103,7 +103,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
                 gr.Button("Use these heads in Watch", interactive=False, elem_id="train-use-decode"),
                 gr.Button("Use them in Compare", interactive=False, elem_id="train-use-race"),
             ]
-            take, packed = download_buttons()
+            take = gr.Button("Download heads", interactive=False, elem_id="train-download")
         with gr.Column(elem_classes="stage"):
             gr.HTML(INTRO, apply_default_css=False)
             origin = TextLine(_recorded_words(before), elem_id="train-recorded", elem_classes="badge")
@@ -120,7 +120,7 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         plan = plan_of(values)
         if plan.minutes > most:
             refused = Words("This page trains for at most {0} minutes: choose fewer.", f"{most:g}")
-            yield *shown(Update(status=refused, problem=True)), *[gr.skip()] * 7
+            yield refused, *[gr.skip()] * 8
             return
         begun = False
         for update in train_heads(session, plan, flag, own):
@@ -142,24 +142,17 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
         session, bar, work, [selection, *form], [curves, trained, gain, origin, *use, take],
         selection, queue="training",
     )  # fmt: skip
-    connect_download(session, take, packed, trained, bar.status)
+    connect_download(session, take, trained, bar.status)
     gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
-    for button, name in zip(use, ("decode", "side-by-side"), strict=True):
-        button.click(
-            lambda done, own, name=name: _use(done, own, turned_to(name)),
-            [trained, selection], [selection, *places], **QUIET,
-        )  # fmt: skip
+    for button, place in zip(use, ("watch", "compare"), strict=True):
+        button.click(partial(_use, place), trained, [selection, *places], **QUIET)
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
     """The plan in an event's values for the form."""
-    given = dict(zip((field.name for field in fields(Plan)), values, strict=True))
     # An emptied number field is None: zero steps, and for the rest a value that its check names.
-    whole = {name: int(given[name] or 0) for name in ("steps", "heads")}
-    rates = {
-        name: float(given[name] or 0) for name in ("minutes", "learning_rate", "head_decay", "head_weight")
-    }
-    return Plan(**(given | whole | rates | {"text": given["text"] or "", "upload": given["upload"] or ""}))
+    given = zip(get_type_hints(Plan).items(), values, strict=True)
+    return Plan(**{name: kind(value or kind()) for (name, kind), value in given})
 
 
 def _most_minutes(session: Session) -> float:
@@ -295,9 +288,7 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
     )
 
 
-def _use(trained: Trained | None, selection: Selection, turned: tuple[Any, ...]) -> tuple[Any, ...]:
+def _use(place: str, trained: Trained | None) -> tuple[Any, ...]:
     if trained is None:
         return gr.skip(), gr.skip(), gr.skip()
-    # The visitor may have turned to another model since: the heads take theirs along.
-    mine = selection if selection.model == trained.model else selection.with_model(trained.model)
-    return mine.with_engine(trained.engine, trained.label), *turned
+    return trained.selection, *turned_to(place)  # with the heads' own model, whatever is chosen now

@@ -1,22 +1,21 @@
 """The Train tab's button: it packs the heads as a zip, to be named with ``--heads`` once unpacked.
 
-The zip is made when it is asked for, under a name of the app's, in a folder whose name nobody can guess and
-which gradio serves; its ``delete_cache`` deletes old ones. What the app's memory holds is written then; only
-an adapter's files are kept from the run, since the engine has them merged.
+The zip is made when it is asked for, under a name of the app's. gradio takes it over into a folder whose name
+nobody can guess, one for the same heads however often they are asked for; its ``delete_cache`` deletes old
+ones. What the app's memory holds is written then; only an adapter's files are kept from the run, since the
+engine has them merged.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
-from zipfile import ZIP_STORED, ZipFile
+from zipfile import ZipFile, ZipInfo
 
 import gradio as gr
 
@@ -28,10 +27,7 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.training.fit.report import Card, tree_line, use_commands
 from ui.components.events import AT_ONCE, QUIET
 from ui.components.views import TextLine
-from ui.records.settings import Selection
-from ui.records.updates import Update
 from ui.runs.session import Session
-from ui.tabs.run_bar import shown
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
@@ -40,6 +36,7 @@ if TYPE_CHECKING:
 
 
 PACKING = "Packing the heads…"
+NOT_PACKED = "The heads could not be packed: the disk of this machine is full or cannot be written."
 FETCH = """(file) => {
   if (!file) return;
   const link = document.createElement("a");
@@ -48,74 +45,41 @@ FETCH = """(file) => {
   link.click();
 }"""
 log = logging.getLogger(__name__)
-MOST_FILES = 6  # at a time, so that repeated clicks do not fill the disk
 FOLDER = "medusa-heads"  # in the zip
 ZIP_NAME = f"{FOLDER}.zip"
 MOST_BYTES = 256_000_000
 _BYTES_EACH = 2  # heads are saved in bfloat16
 
 
-class DownloadFolder:
-    """Hands out files for one visitor; each has a folder of its own, which goes with it. For any thread."""
-
-    def __init__(self, place: Path, most: int = MOST_FILES) -> None:
-        """`place` is the cache folder of the component that the files are returned to."""
-        self._place = place
-        self._most = most
-        self._folders: deque[TemporaryDirectory[str]] = deque()
-        self._lock = Lock()
-
-    def make(self, name: str, write: Callable[[Path], None]) -> Path:
-        """The file `name`, written by `write` to the path it is given; where that raises, nothing stays."""
-        self._place.mkdir(parents=True, exist_ok=True)
-        # Whatever still lies there when the app ends goes with it.
-        folder = TemporaryDirectory(prefix=f"{uuid4().hex}-", dir=self._place, ignore_cleanup_errors=True)
-        try:
-            write(Path(folder.name) / name)
-        except BaseException:
-            folder.cleanup()
-            raise
-        with self._lock:
-            self._folders.append(folder)
-            old = [self._folders.popleft() for _ in range(len(self._folders) - self._most)]
-        for each in old:
-            each.cleanup()
-        return Path(folder.name) / name
-
-
-def download_buttons() -> tuple[gr.Button, gr.DownloadButton]:
-    """The button that is seen, and one that only holds the address of what was packed."""
-    seen = gr.Button("Download heads", interactive=False, elem_id="train-download")
-    return seen, gr.DownloadButton(visible="hidden", elem_id="train-download-file")
-
-
-def connect_download(
-    session: Session, button: gr.Button, packed: gr.DownloadButton, trained: gr.State, status: TextLine
-) -> None:
+def connect_download(session: Session, button: gr.Button, trained: gr.State, status: TextLine) -> None:
     """The button packs the heads of `trained`, and the browser fetches them once their address is there."""
-    handout = DownloadFolder(Path(packed.GRADIO_CACHE))
+    packed = gr.DownloadButton(visible="hidden", elem_id="train-download-file")  # holds the address
     said = button.click(lambda: PACKING, None, status, **AT_ONCE)
     made = said.then(
-        lambda done: _packed(session, handout, done), trained, [packed, status],
+        partial(_packed, session), trained, [packed, status],
         concurrency_id="pack", concurrency_limit=1, **QUIET,
     )  # fmt: skip
+    made.failure(lambda: NOT_PACKED, None, status, **AT_ONCE)
     made.then(None, packed, None, js=FETCH, **QUIET)
 
 
-def _packed(session: Session, handout: DownloadFolder, trained: Trained | None) -> tuple[Any, Any]:
+def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, Any]]:
     """The zip of the visitor's own heads and a word on it, or on why it cannot be packed."""
     if trained is None:
-        return None, gr.skip()
-    try:
-        engine = session.own_engine(Selection(trained.engine))
-        file = handout.make(ZIP_NAME, lambda path: write_zip(engine, trained.package, path))
-    except MedusaError as error:
-        return None, shown(Update(status=str(error), problem=True))[0]
-    except OSError as error:
-        log.warning("the heads could not be packed: %s", error)
-        words = "The heads could not be packed: the disk of this machine is full or cannot be written."
-        return None, shown(Update(status=words, problem=True))[0]
-    return str(file), f"{ZIP_NAME}, {file.stat().st_size / 1e6:.1f} MB: unpack it and start with --heads."
+        yield None, gr.skip()
+        return
+    with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as folder:
+        file = Path(folder) / ZIP_NAME
+        try:
+            write_zip(session.own_engine(trained.selection), trained.package, file)
+        except MedusaError as error:
+            yield None, str(error)
+        except OSError as error:
+            log.warning("the heads could not be packed: %s", error)
+            yield None, NOT_PACKED
+        else:
+            size = file.stat().st_size / 1e6
+            yield str(file), f"{ZIP_NAME}, {size:.1f} MB: unpack it and start with --heads."
 
 
 @dataclass(frozen=True)
@@ -175,7 +139,10 @@ def card(base: str, what: str, gained: Gained) -> str:
 
 
 def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
-    """Write heads, tree, accuracies, card and adapter. Raises MedusaError for heads that are too large."""
+    """Write heads, tree, accuracies, card and adapter, equal bytes for equal heads.
+
+    Raises MedusaError for heads that are too large.
+    """
     from medusa_core.training.fit.measuring import write_accuracies, write_tree  # noqa: PLC0415 - transformers
 
     draft = medusa_draft(engine)
@@ -193,10 +160,10 @@ def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
         (folder / "README.md").write_text(package.card, encoding="utf-8")
         for part, content in package.adapter.files:
             (folder / part).write_bytes(content)
-        # shutil.make_archive always compresses: 13 seconds instead of 0.1 for 64 MB, to save a fifth.
-        with ZipFile(file, "w", ZIP_STORED) as packed:
+        # Not compressed: 13 seconds instead of 0.1 for 64 MB, to save a fifth. A bare ZipInfo has no time.
+        with ZipFile(file, "w") as packed:
             for each in sorted(folder.iterdir()):
-                packed.write(each, f"{FOLDER}/{each.name}")
+                packed.writestr(ZipInfo(f"{FOLDER}/{each.name}"), each.read_bytes())
 
 
 def _findable(base: str) -> bool:

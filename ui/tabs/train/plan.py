@@ -6,7 +6,6 @@ The visitor's text becomes files in the run's folder, which the app made; a visi
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -62,7 +61,7 @@ class Plan:
         """Raise MedusaError for what the recipes' own checks do not know: the page's limits."""
         if self.recipe not in RECIPES:
             raise MedusaError(f"the recipe is {self.recipe!r}: use one of {', '.join(RECIPES)}")
-        if self.source not in (OWN, EXAMPLES, PASTE, FILE):
+        if self.source not in SOURCES:
             raise MedusaError("there is no text to learn from: choose one of the kinds")
         _check_range("training time in minutes", self.minutes, 0, MOST_MINUTES)
         _check_range("number of steps", self.steps, 0, MOST_STEPS)
@@ -188,5 +187,5 @@ def stage_config(
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if value is None or not math.isfinite(value) or not low <= value <= high:
+    if not low <= value <= high:
         raise MedusaError(f"the {name} is {value}: choose {low:g} to {high:g}")

@@ -18,7 +18,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from medusa_core.checkpoints.sources import find_sources
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Effort, Limit
 from medusa_core.training.config import Medusa1Config
@@ -49,13 +48,11 @@ RACE_TOKENS = 64  # a prompt, when fresh and new heads race plain decoding
 
 @dataclass(frozen=True)
 class Trained:
-    """Heads that are ready to be used: the id of their engine, what they are worth, what goes with them."""
+    """Heads that are ready to be used: a selection of them, what they are worth, what goes with them."""
 
-    engine: str
-    label: str
+    selection: Selection
     gain: Gain | None  # None: stopped before anything was measured
     package: HeadPackage
-    model: LoadConfig | None = None  # the model they fit, as in `Selection`
 
 
 @dataclass(frozen=True)
@@ -201,8 +198,8 @@ class _Run:
         label = f"{NAMES[self.plan.recipe]}, {duration}"
         what = f"Trained in the app: {label}, on {SOURCES[self.plan.source]}."
         package = HeadPackage(base, card(base, what, gained), Adapter.beside(folder))
-        number = self.session.add_engine(label, gained.engine)
-        trained = Trained(number, label, gained.gain, package, self.model.model)
+        selection = self.model.with_engine(self.session.add_engine(gained.engine), label)
+        trained = Trained(selection, gained.gain, package)
         words = Words("Trained in {0} after {1} of loading.", duration, loading)
         if self.plan.writes:
             words = Words("Trained in {0}, writing included, after {1} of loading.", duration, loading)

@@ -86,12 +86,12 @@ def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
 def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
     """What is said of the tree, and the charts that mark its size."""
     size = len(head_stats.tree_of(stats, nodes)) + 1
-    timed, curves, best = head_stats.timed(stats), head_stats.speeds(stats), head_stats.best_size(stats)
+    timed, curves = head_stats.timed(stats), head_stats.speeds(stats)
     return (
         head_stats.sentence(stats, nodes),
         tree_charts.tokens_by_size(head_stats.growth(stats), size, timed, dark),
         tree_charts.time_by_size(timed, curves, size, dark),
-        tree_charts.speed_by_size(timed, curves, best, size, dark),
+        tree_charts.speed_by_size(timed, curves, size, dark),
     )
 
 
@@ -196,16 +196,16 @@ def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
 def _connect_use(
     panel: TreesPanel, buttons: list[gr.Button], selection: gr.State, places: list[gr.Tabs]
 ) -> None:
-    def use(target: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
+    def use(place: str, text: str, stats: HeadStats, nodes: int, own: Selection) -> tuple[Any, ...]:
         try:
-            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(target)
+            return own.with_tree(shown_tree.taken(stats, nodes, text)), *turned_to(place)
         except MedusaError as error:
             _warn(error)
             return gr.skip(), gr.skip(), gr.skip()
 
-    for button, target in zip(buttons, ("decode", "side-by-side"), strict=True):
+    for button, place in zip(buttons, ("watch", "compare"), strict=True):
         button.click(
-            partial(use, target), [panel.edited, panel.stats, panel.nodes, selection],
+            partial(use, place), [panel.edited, panel.stats, panel.nodes, selection],
             [selection, *places], js=EDITED_TREE, **QUIET,
         )  # fmt: skip
 

@@ -33,7 +33,7 @@ from medusa_core.trees.search import (
 )
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth
-from ui.records.figures import Figures, PageFigures, key_of
+from ui.records.figures import Figures, Key, PageFigures, key_of
 from ui.records.settings import Selection
 from ui.runs.session import Session
 
@@ -68,12 +68,11 @@ class HeadStats:
     kind: str = GROWN
     # Which tree the page's editor has begun with: it keeps what was edited until another one comes.
     tree_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    engine: str = ""  # id of the visitor's own engine that all this belongs to
-    model: LoadConfig | None = None  # and their model, as in `Selection`
+    key: Key = ("", None)  # what it belongs to
 
     def belongs_to(self, selection: Selection) -> bool:
         """Whether it is about the heads that the visitor has chosen."""
-        return (self.engine, self.model) == (selection.engine, selection.model)
+        return self.key == key_of(selection)
 
     def grown(self) -> HeadStats:
         return self.showing(None, GROWN)
@@ -101,7 +100,7 @@ def stats_of(session: Session, selection: Selection, page: PageFigures | None = 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
     """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
-    assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, model=selection.model)
+    assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, key=key_of(selection))
     if (engine := session.models.at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
         if MEDUSA not in engine.drafts:
@@ -141,13 +140,10 @@ def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
     """What an engine knows of its heads; `source` is said where it knows their accuracies."""
     if MEDUSA not in engine.drafts:
-        rows = frozen(assumed_accuracies(USUAL_HEADS))
-        return HeadStats(rows, WITHOUT_HEADS, engine=selection.engine, model=selection.model)
+        return HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), WITHOUT_HEADS, key=key_of(selection))
     draft = medusa_draft(engine)
     rows = frozen(draft.accuracies or assumed_accuracies(draft.heads.count))
-    return HeadStats(
-        rows, source if draft.accuracies else ASSUMED, engine=selection.engine, model=selection.model
-    )
+    return HeadStats(rows, source if draft.accuracies else ASSUMED, key=key_of(selection))
 
 
 def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
@@ -177,8 +173,10 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
     if len(rows) > MOST_HEADS:
         raise MedusaError(f"the file has {len(rows)} heads, the page shows {MOST_HEADS}: load fewer")
     record = data if isinstance(data, dict) else {}
+    if type(positions := record.get("positions")) is int:
+        source += f", counted over {counted(positions, 'position')}"
     return replace(
-        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=_source(record, source),
+        stats.grown(), accuracies=frozen(row[:TOP_K] for row in rows), source=source,
         latency=tuple(parse_latency(record)), machine=machine_line(record.get("machine")), figures=None,
     )  # fmt: skip
 
@@ -230,10 +228,7 @@ def growth(stats: HeadStats) -> Growth:
     grown = [random_choices(stats.accuracies, MOST_NODES, seed) for seed in range(RANDOM_TREES)]
     return Growth(
         optimised=expected_lengths(stats.accuracies, best),
-        cartesian=[
-            (tree.nodes, tree.expected_length, "×".join(map(str, tree.widths)))
-            for tree in best_cartesian_trees(stats.accuracies, MOST_NODES)
-        ],
+        cartesian=best_cartesian_trees(stats.accuracies, MOST_NODES),
         random=[expected_lengths(stats.accuracies, choices) for choices in grown],
     )
 
@@ -290,12 +285,6 @@ def _is_tree(data: object) -> bool:
 
 def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(row) for row in rows)
-
-
-def _source(record: dict[str, Any], source: str) -> str:
-    positions = record.get("positions")
-    over = f", counted over {counted(positions, 'position')}" if type(positions) is int else ""
-    return source + over
 
 
 def machine_line(record: object) -> str:
