@@ -36,7 +36,7 @@ function makeKvStrip(store) {
   function redraw(scene) {
     waiting = !inSight;
     if (waiting) return;
-    shown = kvPicture(scene, room.width, STAGE.keep);
+    shown = kvPicture(scene, room.width, STAGE.commit);
     box.replaceChildren(shown);
     lightKv(shown, scene);
   }
@@ -64,7 +64,7 @@ function kvPicture(scene, room, stage) {
   const count = step.nodes.length;
   const prefix = step.drafter_rows ? Math.max(KV.prefix, Math.min(KV.seen, room / 3)) : KV.prefix;
   const cell = Math.max(KV.narrow, Math.min(KV.wide, (room - prefix - 6) / count));
-  const after = stage >= STAGE.keep;
+  const after = stage >= STAGE.commit;
   const height = KV.top + KV.height + 20 + (after ? KV.drop : 0);
   const x = (slot) => prefix + slot * cell;
   const places = new Map(step.path.map((node, place) => [node, place]));

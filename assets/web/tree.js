@@ -234,7 +234,7 @@ function columnName(nodes, depth, slim) {
 function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {
   const parent = verdict.parents[i];
   const d = edgePath(plan, plan.depths[parent], plan.rowOf.get(parent), plan.depths[i], plan.rowOf.get(i));
-  const judged = stage >= STAGE.judge;
+  const judged = stage >= STAGE.accept;
   const kind = judged ? `is-${verdict.kinds[i]}${verdict.dead[i] ? " dead" : ""}` : "is-open";
   give(edge, { class: "mdv-edge " + kind, d });
   return edge;
