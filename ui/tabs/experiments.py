@@ -135,7 +135,7 @@ def build(assets: Path) -> None:
         with gr.Column(scale=2, min_width=320):
             text = html_part(first.introduction, "experiment-text")
     with gr.Row(elem_id="experiment-charts"):
-        plots = [gr.Plot(min_width=320, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
+        plots = [gr.Plot(min_width=480, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
     details = html_part(first.details, "experiment-details")
 
     def show(name: str, dark: bool) -> tuple[Any, ...]:
