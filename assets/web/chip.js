@@ -35,7 +35,7 @@ function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   const { step, verdict, index, stage } = scene;
   const { style } = plan;
   const node = step.nodes[i];
-  const judged = stage >= STAGE.judge;
+  const judged = stage >= STAGE.accept;
   const kind = judged || i === 0 ? verdict.kinds[i] : "open";
   const label = `${visible(node.text, node.token_id)}, ${originTag(node)}, p ${i === 0 ? "" : shortP(node.p)}, ${verdictWords(verdict, i)}`;
   give(group, { class: `mdv-node is-${kind}${judged && verdict.dead[i] ? " dead" : ""}`, id: `${scene.uid}-s${index}n${i}`,

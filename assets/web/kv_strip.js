@@ -2,7 +2,7 @@
 // them. Two nodes may share a position, never a slot.
 
 const SEEN_BINS = 90; // bins of the committed rows where it is known which of them the drafter saw
-const KV = { prefix: 96, seen: 280, height: 30, top: 20, drop: 92, narrow: 36, wide: 72 };
+const KV = { prefix: 96, seen: 280, height: 30, top: 20, drop: 86, narrow: 36, wide: 72 };
 
 function makeKvStrip(store) {
   const box = html("div", { class: "mdv-kvbox", tabindex: "0", role: "group", "aria-label": say`Slots of the cache, scrolls sideways` });
@@ -36,7 +36,7 @@ function makeKvStrip(store) {
   function redraw(scene) {
     waiting = !inSight;
     if (waiting) return;
-    shown = kvPicture(scene, room.width, STAGE.keep);
+    shown = kvPicture(scene, room.width, STAGE.commit);
     box.replaceChildren(shown);
     lightKv(shown, scene);
   }
@@ -64,17 +64,17 @@ function kvPicture(scene, room, stage) {
   const count = step.nodes.length;
   const prefix = step.drafter_rows ? Math.max(KV.prefix, Math.min(KV.seen, room / 3)) : KV.prefix;
   const cell = Math.max(KV.narrow, Math.min(KV.wide, (room - prefix - 6) / count));
-  const after = stage >= STAGE.keep;
-  const height = KV.top + KV.height + 20 + (after ? KV.drop : 0);
+  const after = stage >= STAGE.commit;
+  const height = KV.top + KV.height + (after ? KV.drop + 2 : 20);
   const x = (slot) => prefix + slot * cell;
   const places = new Map(step.path.map((node, place) => [node, place]));
-  const parts = [prefixOf(scene, KV.top, say`position →`, prefix)];
+  const parts = [prefixOf(scene, KV.top, prefix, say`position →`)];
   step.nodes.forEach((node, i) => parts.push(kvCell(scene, node, x(i), KV.top, cell, { place: i, position: true,
     kind: after ? (places.has(i) ? "kept" : "lost") : "new" })));
   if (after) {
     const top = KV.top + KV.drop;
     for (const [node, place] of places) if (node !== place) parts.push(kvArrow(x(node) + cell / 2, x(place) + cell / 2));
-    parts.push(prefixOf(scene, top, say`stays`, prefix));
+    parts.push(prefixOf(scene, top, prefix));
     for (const [node, place] of places) {
       const group = kvCell(scene, step.nodes[node], x(place), top, cell, { place, position: false, kind: "kept after" });
       group.style.setProperty("--dx", `${x(node) - x(place)}px`);
@@ -103,7 +103,7 @@ function kvToken(node, width) {
   return svg("text", { class: "word", x: width / 2, y: 19, "text-anchor": "middle" }, shown);
 }
 
-function prefixOf(scene, top, words, width) {
+function prefixOf(scene, top, width, words) {
   const { step } = scene;
   const { cache_length: length } = step;
   const window = step.drafter_rows ? null : attentionWindow(scene); // the drafter chose its rows from all
@@ -115,7 +115,7 @@ function prefixOf(scene, top, words, width) {
     svg("rect", { width: width - 6, height: KV.height, rx: 4 }),
     ...seen,
     svg("text", { class: "word", x: (width - 6) / 2, y: 19, "text-anchor": "middle" }, plural(window ? window - 1 : length, "row")),
-    svg("text", { class: "position", x: width - 8, y: KV.height + 14, "text-anchor": "end" }, words));
+    words && svg("text", { class: "position", x: width - 8, y: KV.height + 14, "text-anchor": "end" }, words));
 }
 
 const seenWords = (step) => (step.drafter_rows ? " " + say`The drafter saw ${plural(countSeen(step), "committed row")} of ${step.cache_length}, drawn darker; the verification reads all.` : "");

@@ -65,7 +65,6 @@ function makePhasePanel(store) {
       for (const [name, button] of buttons) {
         button.hidden = !own.includes(name);
         button.setAttribute("aria-pressed", String(name === scene.phase));
-        button.classList.toggle("done", scene.phase !== null && STAGE[name] < STAGE[scene.phase]);
       }
       whole.setAttribute("aria-pressed", String(scene.phase === null));
       for (const part of body) part.hidden = scene.phase === null;

@@ -1,20 +1,19 @@
 // The phases of one step in their order, each with its words, its tensors' shapes and its time. Pure.
 // N nodes · K heads · L committed rows · A accepted nodes · d hidden size · V vocabulary
 
-const PHASE_ORDER = ["propose", "layout", "mask", "verify", "judge", "keep", "next"];
+const PHASE_ORDER = ["propose", "layout", "mask", "verify", "accept", "commit", "next"];
 const PHASE_TITLES = {
-  propose: phrase("Propose"), layout: phrase("Lay out"), mask: phrase("Mask"), verify: phrase("Verify"), judge: phrase("Judge"), keep: phrase("Keep"),
+  propose: phrase("Propose"), layout: phrase("Lay out"), mask: phrase("Mask"), verify: phrase("Verify"), accept: phrase("Accept"), commit: phrase("Commit"),
   next: phrase("Next root"),
 };
-// By which of the engine's four clocks a phase is timed; the first of each group shows its share.
-const TIMED_BY = { propose: "propose", layout: "propose", mask: "verify", verify: "verify", judge: "accept", next: "accept", keep: "commit" };
-const CLOCK_OWNERS = { propose: "propose", verify: "verify", accept: "judge", commit: "keep" };
+// By which of the engine's four clocks a phase is timed; the phase of the clock's name shows its share.
+const TIMED_BY = { propose: "propose", layout: "propose", mask: "verify", verify: "verify", accept: "accept", next: "accept", commit: "commit" };
 
 // Those whose picture is the step's row of cache slots.
-const ROW_PHASES = ["layout", "verify", "keep"];
+const ROW_PHASES = ["layout", "verify", "commit"];
 
-// Plain decoding guesses nothing: no tree to propose, to lay out or to judge.
-const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "keep", "next"]);
+// Plain decoding guesses nothing: no tree to propose, to lay out or to accept.
+const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "commit", "next"]);
 
 // How far a step has come: the place of the shown phase, or beyond all when the whole step is shown.
 const stageOf = (phase) => (phase ? PHASE_ORDER.indexOf(phase) : PHASE_ORDER.length);
@@ -32,7 +31,7 @@ function timeOfPhase({ ms }, phase) {
   if (!ms) return null;
   const clock = TIMED_BY[phase];
   const total = ms.total || 1;
-  return { clock, own: CLOCK_OWNERS[clock] === phase, owner: say(PHASE_TITLES[CLOCK_OWNERS[clock]]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
+  return { clock, own: clock === phase, owner: say(PHASE_TITLES[clock]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
 }
 
 // A recording's milliseconds are of another day and machine than the tabs' speeds, so only shares are shown.
@@ -41,7 +40,7 @@ const isRecording = ({ note, failure }) => Boolean(note && !failure);
 function timeWords(step, phase, recording) {
   const time = timeOfPhase(step, phase);
   if (!time) return "";
-  if (!time.own && phasesOf(step).includes(CLOCK_OWNERS[time.clock])) return say`time counted with “${time.owner}”`;
+  if (!time.own && phasesOf(step).includes(time.clock)) return say`time counted with “${time.owner}”`;
   if (recording && step.index === 0) return ""; // it was timed cold, so its shares are those of no other step
   if (recording) return say`${Math.round(100 * time.share)} % of the step in this recording`;
   return say`${decimal(time.ms, time.ms < 10 ? 2 : 1)} ms, ${Math.round(100 * time.share)} % of the step`;
@@ -60,8 +59,8 @@ function shapesOf({ trace, step }, phase) {
     mask: [[say`mask`, `[${n}, L + N = ${step.cache_length} + ${step.nodes.length}]`]],
     verify: [[say`tokens in`, `[1, ${n}]`], [say`logits out`, `[${n}, ${v}]`],
       [say`new cache rows`, isKnown(layers) ? say`${n} in each of ${layers} layers` : say`${n} in each of the layers`]],
-    judge: [[say`p, one a node`, `[${n}]`], [say`accepted path`, `[${a}]`]],
-    keep: [[say`cache before`, `[${l}]`], [say`cache after`, `[L + A = ${step.cache_length + step.path.length}]`]],
+    accept: [[say`p, one a node`, `[${n}]`], [say`accepted path`, `[${a}]`]],
+    commit: [[say`cache before`, `[${l}]`], [say`cache after`, `[L + A = ${step.cache_length + step.path.length}]`]],
     next: [[say`logits of the last kept row`, `[1, ${v}]`]],
   };
   return shapes[phase];
@@ -95,8 +94,8 @@ const PHASE_WORDS = {
   verify: ({ step }) => (step.nodes.length > 1
     ? say`One forward of the base model reads all ${step.nodes.length} rows at once. After every node it says how likely each next token is: from that comes each guess’s p, read at its parent.`
     : say`One forward of the base model reads the root’s row and says how likely each next token is. Nothing was guessed, so there is nothing to check.`),
-  judge: judgeWords,
-  keep: keepWords,
+  accept: acceptWords,
+  commit: commitWords,
   next: ({ step, recorded, hypothetical }) => {
     const last = step.nodes[step.path.at(-1)];
     if (!step.bonus && hypothetical) return say`What the model says after ${quoted(last)} was not recorded, so the next root is not known.`;
@@ -121,7 +120,7 @@ function proposeWords({ step, steps, index, trace }) {
   return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.` + chosen;
 }
 
-function judgeWords({ step, ruling, config, hypothetical, verdict }) {
+function acceptWords({ step, ruling, config, hypothetical, verdict }) {
   const { epsilon, delta } = hypothetical || config;
   const rule = {
     typical: say`A node passes when the model’s p is above its bar, min(ε, δ·e^−H) with ε = ${setting(epsilon)}, δ = ${setting(delta)}; H is how undecided the model is there.`,
@@ -137,7 +136,7 @@ function judgeWords({ step, ruling, config, hypothetical, verdict }) {
   return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${plural(verdict.path.length, "token")}.`;
 }
 
-function keepWords(scene) {
+function commitWords(scene) {
   const { step } = scene;
   const { path } = step;
   const moved = path.filter((node, place) => node !== place);

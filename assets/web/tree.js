@@ -6,6 +6,8 @@ const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
 // where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger. Columns
 // move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree is at least of the size `free` then.
 const WHOLE = { least: 0.5, slim: 560, legible: 0.72, free: 0.9, most: 1.5, gap: 96 };
+const HEADER = 24; // height of the columns' names, which are scaled with the tree
+const SPARE = 8; // pixels of the box around both
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -41,7 +43,7 @@ function makeTree(store, whole = false) {
 
   function scale(factor) {
     zoom.factor = Math.max(0.5, Math.min(2, factor));
-    for (const [part, height] of [[picture, zoom.height], [header, 24]]) {
+    for (const [part, height] of [[picture, zoom.height], [header, HEADER]]) {
       part.setAttribute("width", zoom.width * zoom.factor);
       part.setAttribute("height", height * zoom.factor);
       part.setAttribute("viewBox", `0 0 ${zoom.width} ${height}`);
@@ -49,7 +51,7 @@ function makeTree(store, whole = false) {
   }
 
   function fit() {
-    const fitting = Math.min((box.clientWidth - 4) / zoom.width, (box.clientHeight - 30) / zoom.height);
+    const fitting = Math.min((box.clientWidth - 4) / zoom.width, (box.clientHeight - SPARE) / (zoom.height + HEADER));
     scale(Math.min(1.25, fitting));
   }
 
@@ -62,7 +64,7 @@ function makeTree(store, whole = false) {
 
   function planOf(scene) {
     if (!whole || !room.width) return planTree(scene, isSlim(scene));
-    const height = isFilled() ? { height: box.clientHeight - 44 } : { height: Infinity, most: WHOLE.free }; // a box as high as its tree
+    const height = isFilled() ? { height: box.clientHeight - SPARE } : { height: Infinity, most: WHOLE.free }; // a box as high as its tree
     return planTree(scene, isSlim(scene), { width: room.width - 4, ...height });
   }
 
@@ -136,10 +138,10 @@ function makeTree(store, whole = false) {
     const { plan } = zoom;
     if (!plan || !room.width) return;
     const filled = isFilled();
-    const tallest = filled ? box.clientHeight - 4 : Math.max(TALLEST, window.innerHeight * 0.55);
+    const tallest = filled ? box.clientHeight : Math.max(TALLEST, window.innerHeight * 0.55);
     const wide = (room.width - 4) / (whole ? plan.largest : plan.roomy);
     const least = whole ? WHOLE.least : plan.style.least;
-    scale(Math.min(WHOLE.most, Math.max(least, Math.min(wide, (tallest - 40) / plan.height))));
+    scale(Math.min(WHOLE.most, Math.max(least, Math.min(wide, (tallest - SPARE) / (plan.height + HEADER)))));
     box.style.height = filled ? "" : Math.min(tallest, (plan.height + plan.style.pitch) * zoom.factor + 36) + "px";
   }
 
@@ -211,14 +213,14 @@ function planTree(scene, slim = false, room = null) {
 
 // The gap with which so many columns fill the width, at the size that the height allows.
 function gapOf(style, columns, lines, { width, height, most = WHOLE.most }) {
-  const scale = Math.min(most, height / ((lines + 1) * style.pitch));
+  const scale = Math.min(most, height / ((lines + 1) * style.pitch + HEADER));
   const free = width / scale - columns * style.width - 16;
   return Math.max(style.gap, Math.min(WHOLE.gap, Math.floor(free / (columns - 1))));
 }
 
 // Whether chips of one line are drawn larger in the room that there is.
 function isDense(columns, lines, { width, height }) {
-  const scale = (style) => Math.min(width / (columns * (style.width + style.gap)), height / (lines * style.pitch));
+  const scale = (style) => Math.min(width / (columns * (style.width + style.gap)), height / (lines * style.pitch + HEADER));
   return scale(AIRY) < WHOLE.legible && scale(DENSE) * DENSE.token > scale(AIRY) * AIRY.token;
 }
 
@@ -234,7 +236,7 @@ function columnName(nodes, depth, slim) {
 function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {
   const parent = verdict.parents[i];
   const d = edgePath(plan, plan.depths[parent], plan.rowOf.get(parent), plan.depths[i], plan.rowOf.get(i));
-  const judged = stage >= STAGE.judge;
+  const judged = stage >= STAGE.accept;
   const kind = judged ? `is-${verdict.kinds[i]}${verdict.dead[i] ? " dead" : ""}` : "is-open";
   give(edge, { class: "mdv-edge " + kind, d });
   return edge;

@@ -60,7 +60,7 @@ def decode_states(page: Any) -> Iterator[str]:
     yield "a run"
     unfold(page)
     yield "what is folded"
-    for phase in ("propose", "mask", "keep"):
+    for phase in ("propose", "mask", "commit"):
         view.locator(f".mdv-phase[data-phase={phase}]").click()
         yield f"phase {phase}"
     view.locator(".mdv-phase[aria-pressed=true]").click()
@@ -94,7 +94,7 @@ def page(shipped_address, open_warm_page):
 
 
 def test_a_phase_of_a_step_has_no_serious_finding(axe, page):
-    state = next(state for state in decode_states(page) if state == "phase keep")
+    state = next(state for state in decode_states(page) if state == "phase commit")
     assert findings(axe, page, state) == []  # the other states and tabs below
 
 

@@ -116,7 +116,7 @@ def test_hostile_text_is_text_in_the_frame(page):
     trace = json.loads(json.dumps(TRACE))
     tags, words = page.evaluate(
         """(trace) => {
-          const scene = filmScene(trace, 2, "judge");
+          const scene = filmScene(trace, 2, "accept");
           const drawn = filmFrame(scene, filmSize([scene]));
           return [[...drawn.querySelectorAll("*")].map((node) => node.tagName), drawn.textContent];
         }""",

@@ -51,8 +51,8 @@ def test_a_guess_is_one_element_from_its_head_to_the_text(shown):
         ("layout", ".mdv-phasepic .mdv-kvcell"),
         ("mask", None),
         ("verify", ".mdv-phasepic .mdv-kvcell"),
-        ("judge", ".mdv-node"),
-        ("keep", ".mdv-phasepic .mdv-kvcell:not(.after)"),
+        ("accept", ".mdv-node"),
+        ("commit", ".mdv-phasepic .mdv-kvcell:not(.after)"),
         ("next", ".mdv-step.current .mdv-token"),
     ):
         shown.evaluate(TO_PHASE, phase)

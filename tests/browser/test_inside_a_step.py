@@ -14,7 +14,7 @@ from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 
-PHASES = ["propose", "layout", "mask", "verify", "judge", "keep", "next"]
+PHASES = ["propose", "layout", "mask", "verify", "accept", "commit", "next"]
 RUNS = {
     "typical": {"acceptance": "typical", "temperature": 0.7, "tree": "cartesian-4x2x2"},
     "large": {"acceptance": "typical", "temperature": 0.7, "tree": "cartesian-4x4x3"},
@@ -91,12 +91,12 @@ def test_keys_and_clicks_step_through_the_phases(show):
     press(page, ",")
     assert phase(page) == ("0", "next")
     press(page, "Shift+ArrowLeft")
-    assert phase(page) == ("0", "keep")
-    page.locator(".mdv-phase[data-phase=judge]").click()
+    assert phase(page) == ("0", "commit")
+    page.locator(".mdv-phase[data-phase=accept]").click()
     drawn(page)
-    assert phase(page) == ("0", "judge")
+    assert phase(page) == ("0", "accept")
     press(page, "ArrowRight")
-    assert phase(page) == ("1", "judge")
+    assert phase(page) == ("1", "accept")
     press(page, "Escape")
     assert phase(page) == ("1", "whole")
 
@@ -126,11 +126,11 @@ def test_each_phase_says_what_happens_with_the_numbers_of_the_step(show, traces)
     assert f"stand at position {length + 1}" in said["layout"][0]
     assert f"L + N = {length} + {count}" in said["mask"][1]
     assert f"in each of {sizes['layers']} layers" in said["verify"][1]
-    assert "ε = 0.09" in said["judge"][0]
-    assert f"L + A = {length + len(path)}" in said["keep"][1]
+    assert "ε = 0.09" in said["accept"][0]
+    assert f"L + A = {length + len(path)}" in said["commit"][1]
     for place, node in enumerate(path):
-        assert place == node or f"slot {length + node} moves to {length + place}" in said["keep"][0]
-    assert f"{count - len(path)} other rows are forgotten" in said["keep"][0]
+        assert place == node or f"slot {length + node} moves to {length + place}" in said["commit"][0]
+    assert f"{count - len(path)} other rows are forgotten" in said["commit"][0]
     assert step["bonus"]["text"].strip() in said["next"][0]
     share = round(100 * step["ms"]["verify"] / step["ms"]["total"])
     assert f"{share} % of the step" in said["verify"][1]
@@ -143,9 +143,9 @@ def test_nothing_is_judged_before_its_phase(show):
         press(page, ".")
         numbers[name] = page.locator(".mdv-node:not(.is-root) .num").first.text_content()
         judged = page.locator(".mdv-node.is-accepted, .mdv-node.is-rejected").count()
-        assert bool(judged) == (name in ("judge", "keep", "next"))
+        assert bool(judged) == (name in ("accept", "commit", "next"))
         assert page.locator(".mdv-bonus").count() == (name == "next")
-    assert [numbers[name][0] for name in ("propose", "verify", "judge")] == ["q", "p", "p"]
+    assert [numbers[name][0] for name in ("propose", "verify", "accept")] == ["q", "p", "p"]
     assert numbers["layout"].startswith("pos ")
 
 
@@ -154,7 +154,7 @@ def test_other_drafters_have_the_phases_they_go_through(show):
     press(page, ".")
     assert phase(page) == ("0", "verify")
     assert page.locator(".mdv-phase:visible").evaluate_all("all => all.map((b) => b.dataset.phase)") == [
-        "verify", "keep", "next"
+        "verify", "commit", "next"
     ]  # fmt: skip
     page = show("ngram")
     for _ in range(40):

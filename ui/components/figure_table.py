@@ -12,6 +12,7 @@ STYLE = """
 .figure-table { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
 .figure-table p, .figure-table ul { margin: 0 0 8px; max-width: 90ch; }
 .figure-table ul { padding-left: 20px; }
+.figure-table * + ul { margin-top: 8px; }
 .figure-table h3 { margin: 12px 0 4px; font-size: 15px; font-weight: 650; }
 .figure-table summary { cursor: pointer; }
 .figure-table .quiet { color: var(--body-text-color-subdued); }

@@ -1,4 +1,4 @@
-"""The Experiments tab: what the paper measured, measured again here, beside the paper's own figures.
+"""The Experiments tab: what papers measured, measured again here, beside their own figures.
 
 Reads stored records and draws them; needs no engine, and nothing that is chosen in it computes anything.
 """
@@ -40,78 +40,80 @@ PAPER_COLUMNS = (
     ("overhead", "overhead", ".2f"), ("α", "alpha", ".2f"), ("quality", "quality", "g"),
 )  # fmt: skip
 PIECES = re.compile(r"([:;,] )")
+IDENTICAL = re.compile(r"(Texts identical to plain decoding's, of (\d+)): (.+)\.")
+COUNT = re.compile(r"(.+?) (\d+)(?:, |$)")  # a name, which may hold a comma, and its number
 
 
-SECTIONS = {  # name in the menu, and what it shows
+SECTIONS = {  # name in the menu, by paper, and what it shows
     "spec-bench": (
-        "Every drafter (Spec-Bench)",
+        "Spec-Bench: every drafter",
         "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
         "pays where a text repeats itself, and elsewhere may cost more than it brings.",
     ),
     "figure3": (
-        "Kinds of text (figure 3)",
+        "Medusa, figure 3: kinds of text",
         "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
     ),
     "figure4": (
-        "Sparse against dense trees (figure 4)",
+        "Medusa, figure 4: sparse against dense trees",
         "Which guesses should the tree combine, and how many? An optimised tree is grown from the measured "
         "accuracy of each guess; a cartesian one combines the first guesses of each head evenly.",
     ),
     "figure5": (
-        "Thresholds of typical acceptance (figure 5)",
+        "Medusa, figure 5: thresholds of typical acceptance",
         "What does it cost to accept what is plausible instead of what is exact? The lower the threshold ε, "
         "the more guesses pass.",
     ),
     "figure7": (
-        "Draft models by γ (figure 7)",
+        "Medusa, figure 7: draft models by γ",
         "How far should a small model run ahead? Each further token costs one more pass of it, and counts "
         "only where all tokens before it were right.",
     ),
+    "table2": (
+        "Medusa, table 2: ways to train",
+        "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
+        "with care, direct fine-tuning trains both without.",
+    ),
+    "table3": (
+        "Medusa, table 3: what each technique adds",
+        "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
+        "tree chosen by measured accuracies, and heads trained together with the model. The trees are small, "
+        "as the column “nodes” says: for so small a model, larger ones would cost more than they bring.",
+    ),
+    "figure21": (
+        "Medusa, figure 21, simulated: candidates",
+        "How much could Medusa gain, by arithmetic alone? Reading the weights costs the same for one "
+        "candidate and for many; arithmetic does not.",
+    ),
+    "figure22": (
+        "Medusa, figure 22, simulated: batches",
+        "Does Medusa pay when many texts are written at once? A batch fills the arithmetic units by itself.",
+    ),
+    "figure23": (
+        "Medusa, figure 23, simulated: lengths",
+        "Does Medusa pay after a long text? Attention takes more of a step, and gains less.",
+    ),
     "eagle3-table1": (
-        "Without loss, at two temperatures (EAGLE-3, table 1)",
+        "EAGLE-3, table 1: without loss, at two temperatures",
         "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
         "temperature 1 the model itself is less sure, so fewer guesses pass. A dynamic tree holds in each "
         "step the nodes that Medusa's heads find likeliest; the others of heads keep one shape.",
     ),
     "eagle3-training": (
-        "How EAGLE-3 is trained (figures 1 and 7, table 2)",
+        "EAGLE-3, figures 1 and 7, table 2: how it is trained",
         "What makes a draft layer guess well? More text, features of three layers instead of the last, no "
         "features as a goal, and steps in training that read its own output as the steps of drafting do.",
     ),
-    "table2": (
-        "Ways to train (table 2)",
-        "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
-        "with care, direct fine-tuning trains both without.",
-    ),
-    "table3": (
-        "What each technique adds (table 3)",
-        "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
-        "tree chosen by measured accuracies, and heads trained together with the model. The trees are small, "
-        "as the column “nodes” says: for so small a model, larger ones would cost more than they bring.",
-    ),
-    "grouped-heads": (
-        "Shared key-value heads (GQA)",
-        "May a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
-        "key and value weights, so the cache shrinks and the loss rises. Trained on: a short training "
-        "afterwards takes back some of that.",
-    ),
     "tokenswift": (
-        "Long texts (TokenSwift)",
+        "TokenSwift: long texts",
         "What becomes of the speed as a text grows? Each step reads the whole cache, so a plain step takes "
         "longer and longer; the more tokens a step keeps, the less often the cache is read.",
     ),
-    "figure21": (
-        "Simulated: candidates (figure 21)",
-        "How much could Medusa gain, by arithmetic alone? Reading the weights costs the same for one "
-        "candidate and for many; arithmetic does not.",
-    ),
-    "figure22": (
-        "Simulated: batches (figure 22)",
-        "Does Medusa pay when many texts are written at once? A batch fills the arithmetic units by itself.",
-    ),
-    "figure23": (
-        "Simulated: lengths (figure 23)",
-        "Does Medusa pay after a long text? Attention takes more of a step, and gains less.",
+    "grouped-heads": (
+        "GQA: shared key-value heads",
+        "May a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
+        "key and value weights, so the cache shrinks and the loss rises. Trained on: a short training "
+        "afterwards takes back some of that.",
     ),
 }
 
@@ -124,13 +126,13 @@ def build(assets: Path) -> None:
     with gr.Row():
         choice = gr.Dropdown(
             [(SECTIONS[name][0] if name in SECTIONS else name, name) for name in names],
-            value=names[0], label="Experiment of the paper", elem_id="experiment-choice",
+            value=names[0], label="Experiment", elem_id="experiment-choice",
             filterable=False, min_width=320,
         )  # fmt: skip
         with gr.Column(scale=2, min_width=320):
             text = html_part(first.introduction, "experiment-text")
     with gr.Row(elem_id="experiment-charts"):
-        plots = [gr.Plot(min_width=320, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
+        plots = [gr.Plot(min_width=480, elem_id=f"experiment-chart-{i}") for i in range(MOST_CHARTS)]
     details = html_part(first.details, "experiment-details")
 
     def show(name: str, dark: bool) -> tuple[Any, ...]:
@@ -252,9 +254,23 @@ def _note(sentence: str) -> str:
     """A note as markup: a list of figures in parts, with titles instead of keys."""
     if not LISTS.match(sentence):
         return html.escape(sentence)
-    pieces = PIECES.split(sentence.rstrip("."))
+    pieces = PIECES.split(_counted(sentence).rstrip("."))
     said = [piece if PIECES.fullmatch(piece) else _named(piece) for piece in pieces]
     return "".join(said) + "."
+
+
+def _counted(sentence: str) -> str:
+    """The note without the names of the methods whose texts are all identical: they would fill the page."""
+    found = IDENTICAL.fullmatch(sentence)
+    if found is None:
+        return sentence
+    start, total, listed = found.groups()
+    counts = COUNT.findall(listed)
+    others = [f"{name} {count}" for name, count in counts if count != total]
+    same = len(counts) - len(others)
+    if same < 2:
+        return sentence
+    return f"{start}: {', '.join([*others, f'{total} with each of {same} methods'])}."
 
 
 def _named(piece: str) -> str:

@@ -91,11 +91,12 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
         follow(watched, bar.prompt)
         with gr.Column(elem_classes="stage"):
             gr.HTML(EXPLANATION, apply_default_css=False)
-            times = gr.Radio(
-                [("measured", MEASURED), ("computed for a 7B on an A100, or another", COMPUTED)],
-                value=MEASURED, label="Time of a step", elem_id="methods-times",
-            )  # fmt: skip
-            copies = gr.Checkbox(label=COPIES_LABEL, container=False, elem_id="methods-copies")
+            with gr.Row(equal_height=True):
+                times = gr.Radio(
+                    [("measured", MEASURED), ("computed for a 7B on an A100, or another", COMPUTED)],
+                    value=MEASURED, label="Time of a step", elem_id="methods-times", scale=3, min_width=320,
+                )  # fmt: skip
+                copies = gr.Checkbox(label=COPIES_LABEL, elem_id="methods-copies", min_width=220)
             with gr.Row(visible=False) as elsewhere:
                 model, device = menus("methods")
             first = recorded.chosen(False)

@@ -14,11 +14,11 @@ function filmScene(trace, index, phase) {
   const state = { trace, index, phase, settings: null, node: null, hover: null, pinned: false, unfolded: false };
   const scene = Object.assign(sceneOf(state), { uid: "film" });
   // The kept path and the next root in one frame.
-  return phase === "keep" ? Object.assign(scene, { stage: STAGE.next }) : scene;
+  return phase === "commit" ? Object.assign(scene, { stage: STAGE.next }) : scene;
 }
 
 // Which frames show a step: [phase, milliseconds]. Plain decoding has no guesses to show or to judge.
-const filmPhases = (step) => (step.nodes.length > 1 ? [["propose", 1300], ["judge", 1700], ["keep", 2000]] : [["verify", 500], ["keep", 700]]);
+const filmPhases = (step) => (step.nodes.length > 1 ? [["propose", 1300], ["accept", 1700], ["commit", 2000]] : [["verify", 500], ["commit", 700]]);
 
 // One size for all frames of these scenes.
 function filmSize(scenes) {
@@ -45,7 +45,7 @@ function headOf({ index, steps }, width) {
 function textBox(scene, width) {
   const { trace, steps, index, phase } = scene;
   const pieces = [{ text: trace.prompt?.text || "", kind: "prompt" }];
-  steps.slice(0, phase === "keep" ? index + 1 : index).forEach((step, i) => {
+  steps.slice(0, phase === "commit" ? index + 1 : index).forEach((step, i) => {
     for (const node of emittedNodes(step)) pieces.push({ text: node.text || visible(node.text, node.token_id), kind: node.origin.by ? "head" : "base", now: i === index });
   });
   const room = width - 2 * FILM.pad - 24;
@@ -83,8 +83,8 @@ function filmWords({ step, phase }) {
   const heads = headsOf(step);
   if (phase === "propose" && heads) return say`${plural(heads, "small head")} guess the next tokens at once: a tree of ${guesses}. q: how sure the head is.`;
   if (phase === "propose") return say`The drafter “${say(methodOf(step.nodes[1].origin.by).title)}” proposes ${guesses} after the root ${quoted(step.nodes[0])}.`;
-  if (phase === "judge" && step.nodes.length === 2) return say`One forward pass of the model checks the guess. p: how likely the model itself finds it.`;
-  if (phase === "judge") return say`One forward pass of the model checks all ${guesses}. p: how likely the model itself finds a guess.`;
+  if (phase === "accept" && step.nodes.length === 2) return say`One forward pass of the model checks the guess. p: how likely the model itself finds it.`;
+  if (phase === "accept") return say`One forward pass of the model checks all ${guesses}. p: how likely the model itself finds a guess.`;
   if (phase === "verify") return say`One forward pass of the model; nothing was guessed, so there is nothing to check.`;
   const kept = emittedNodes(step);
   const next = step.bonus ? " " + say`The model’s own next token, ${quoted(step.bonus)}, is the root of the next step.` : "";
@@ -103,7 +103,7 @@ function filmTree(scene, { scale }) {
 
 // Below the tree: tokens and forward passes until now, and what the signs mean.
 function countOf({ steps, index, phase, step }, { width, height }) {
-  const done = steps.slice(0, phase === "keep" ? index + 1 : index);
+  const done = steps.slice(0, phase === "commit" ? index + 1 : index);
   const tokens = done.reduce((sum, each) => sum + each.emitted.length, 0);
   const count = say`${plural(tokens, "token")} in ${plural(done.length, "forward pass", "forward passes")}`;
   const y = height - 20;

@@ -62,7 +62,7 @@ DARK = Palette(
     grid="#333843",
     paper="#141923",
     phases=("#1FC29A", "#56B4E9", "#CC79A7", "#E69F00", "#8A8A8A"),
-    scale="Cividis",
+    scale=((0.0, "#141923"), (1.0, "#56B4E9")),
 )
 
 

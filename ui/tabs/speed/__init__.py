@@ -114,7 +114,7 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     curves = sweep_curves(sweep, points, dark) if along else None
     return (
         results.sentence(), results.warning(), results.where(), step_bars(results.step_times(), dark),
-        _table(results), gr.Plot(curves, visible=along), results.where_swept(sweep),
+        _table(results), gr.Plot(curves, visible=along), results.where_swept(sweep) if along else "",
     )  # fmt: skip
 
 
