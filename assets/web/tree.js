@@ -176,7 +176,7 @@ function makeTree(store, whole = false) {
     if (active && changed.has("node")) afterwards.push(() => show(zoom.plan, lit));
   }
 
-  return { card, draw, order: drawingOrder };
+  return { card, draw };
 }
 
 // Coordinates of everything drawn. The bonus token hangs after the path's end, on a row of its own if that node has

@@ -32,7 +32,7 @@ function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}
     for (const builder of builders) builder(view);
   }
 
-  listenToEvents(host, store, () => parts.transport);
+  listenToEvents(host, store);
   build();
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
@@ -83,7 +83,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   let rested = { at: -MOST_REST_MS, cost: 0 }; // when that was drawn, and how long it took
   let waiting = false;
   host.replaceChildren(root);
-  listenToKeys(root, store, { transport, tree, phases }, () => scene, lecture);
+  listenToKeys(root, store, { transport, phases }, () => scene, lecture);
   watchTheme(root, () => {
     ink = null;
     store.redraw();
@@ -171,7 +171,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     rested = { at, cost: performance.now() - at };
   }
 
-  return { root, draw, transport };
+  return { root, draw };
 }
 
 // To the page around the view: what to say beside each control.
@@ -242,16 +242,15 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 
 // Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;
 // "worths", what recorded runs are worth by their names, when the speeds of all tabs have changed;
-// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away; "goto" {step}. They may be dispatched on the view, inside it, or on the
+// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away. They may be dispatched on the view, inside it, or on the
 // component's element around it (caught on their way down).
-function listenToEvents(host, store, transportNow) {
+function listenToEvents(host, store) {
   const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
   const on = (name, act) => listenWhile(host, name, (event) => meant(event) && act(event.detail), { capture: true });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));
   on("anew", () => store.set({ putAway: [store.state.made, store.state.asked] }));
-  on("goto", (detail) => store.state.trace && transportNow().jump(Number(detail.step ?? detail)));
 }
 
 // The canvases read their colours when they are painted: paint again when the theme changes.
