@@ -110,35 +110,25 @@ function buildParts(host, store, uid, { lecture, whole }) {
     tellAway();
     if (!scene.trace) return;
     store.windows.look(scene.index);
-    if (scene.brief) return drawBrief(changed);
-    for (const name of missed) changed.add(name);
-    missed = new Set();
-    const lightOnly = [...changed].every((name) => POINTING.includes(name));
-    if (!lightOnly) {
+    if (!scene.brief) for (const name of missed) changed.add(name);
+    missed = scene.brief ? new Set([...missed, ...changed]) : new Set();
+    if ([...changed].some((name) => !POINTING.includes(name))) {
       drawBadges(badges, scene);
-      transport.draw(scene);
-      counters.draw(scene);
-      worth.draw(scene);
-      banner.draw(scene);
+      for (const part of [transport, counters, worth]) part.draw(scene);
+      if (!scene.brief) banner.draw(scene);
     }
     const afterwards = []; // scrolling reads the layout, so it waits until everything is drawn
-    for (const part of [strip, phases, tree]) part.draw(scene, changed, afterwards);
-    for (const name of changed) left.add(name);
-    if (mayWait(scene.state, changed)) restSoon();
-    else drawRest(afterwards);
+    strip.draw(scene, changed, afterwards);
+    if (!scene.brief) drawDetails(changed, afterwards); // else they stay until those of this step have come
     for (const act of afterwards) act();
     flights.after(scene);
   }
 
-  // Text and counters at once; everything else stays until the details have come.
-  function drawBrief(changed) {
-    for (const name of changed) missed.add(name);
-    drawBadges(badges, scene);
-    transport.draw(scene);
-    counters.draw(scene);
-    const afterwards = [];
-    strip.draw(scene, changed, afterwards);
-    for (const act of afterwards) act();
+  function drawDetails(changed, afterwards) {
+    for (const part of [phases, tree]) part.draw(scene, changed, afterwards);
+    for (const name of changed) left.add(name);
+    if (mayWait(scene.state, changed)) restSoon();
+    else drawRest(afterwards);
   }
 
   function tellAway() {
