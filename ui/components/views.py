@@ -110,7 +110,7 @@ class DecodeView(ScriptedView):
 
 
 RACE_SCRIPTS = (
-    "language.js", "dom.js", "settings.js",
+    "language.js", "dom.js", "text.js", "settings.js",
     *(f"race/{name}.js" for name in ("records", "lane", "summary", "gallery", "player")),
 )  # fmt: skip
 

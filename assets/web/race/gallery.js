@@ -35,12 +35,11 @@ function buildGallery(open) {
 function buildEntry(message, current, open) {
   const tables = message.lanes.map(timetable);
   const result = comparison(tables, message.baseline);
-  const prompt = (message.lanes[0].trace.prompt.text || "").replace(/\s+/g, " ").trim();
-  const letters = [...prompt];
-  const begin = letters.length > PROMPT_LETTERS ? `${letters.slice(0, PROMPT_LETTERS).join("")}…` : prompt;
+  const letters = [...oneLine(promptOf(message))];
+  const begin = letters.slice(0, PROMPT_LETTERS).join("") + (letters.length > PROMPT_LETTERS ? "…" : "");
   const names = `${tables[0].name} ÷ ${tables[1].name}${message.recorded ? " " + say`(recorded)` : ""}`;
   return html("button", { type: "button", class: "race-entry", "aria-current": current ? "true" : null, onclick: open },
-    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? inDigits(result.speedup, "×") : "–"));
+    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? middleWords(result.speedup, "×") : "–"));
 }
 
 function readShelf() {

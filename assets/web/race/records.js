@@ -3,7 +3,8 @@
 const RATIO = 10; // a figure below it is shown with a decimal: ratios, and speeds of very slow models
 const grouped = (value, digits = 0) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const seconds = (value) => (value < 1 ? `${(1000 * value).toFixed(1)} ms` : `${value.toFixed(2)} s`);
-const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : `${count} ${count === 1 ? word : many}`);
+const oneLine = (text) => text.replace(/\s+/g, " ").trim();
+const promptOf = ({ lanes }) => lanes[0].trace.prompt.text;
 
 // A lane's timetable: when each step ended, and which tokens were on screen from then on.
 function timetable(lane) {
@@ -14,7 +15,7 @@ function timetable(lane) {
     const start = clock;
     clock += (step.ms?.total || 0) / 1000;
     const kept = step.path.slice(0, step.emitted.length).map((id) => step.nodes.find((node) => node.id === id));
-    for (const node of kept) tokens.push({ text: node ? node.text : "", mark: node ? node.mark : "", by: node ? LANGUAGE.tell(node.by) : "", step: steps.length });
+    for (const { text, mark, by } of kept) tokens.push({ text, mark, by: LANGUAGE.tell(by), step: steps.length });
     steps.push({ start, end: clock, kept: kept.length, tokens: tokens.length });
   }
   return { name: LANGUAGE.tell(lane.name), drafter: lane.drafter || "", trace: lane.trace, runs: lane.runs || [], steps, tokens, end: clock };
@@ -66,7 +67,7 @@ function rangeWords(range, sign = "") {
   return range.runs > 1 && low !== high ? say`${low} to ${high}${sign}` : "";
 }
 
-const inDigits = (range, sign = "") => `${grouped(range.middle, decimalsOf(range))}${sign}`;
+const middleWords = (range, sign = "") => `${grouped(range.middle, decimalsOf(range))}${sign}`;
 
 // A lane's tokens/s over its runs.
 function rateOf(table) {
@@ -84,8 +85,8 @@ function comparison(tables, baseline) {
   const [kept, before] = [ours, base].map((table) => figures(table, table.steps.length).perStep.toFixed(2));
   const words =
     tables.length > 2
-      ? say`one step of ${ours.name} costs ${inDigits(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`
-      : say`one tree step costs ${inDigits(overhead)} plain steps and keeps ${kept} tokens`;
+      ? say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`
+      : say`one tree step costs ${middleWords(overhead)} plain steps and keeps ${kept} tokens`;
   const labels = tables.length > 2 ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`] : [say`speedup`, say`overhead (step ÷ plain step)`];
   const result = { speedup, overhead, against: labels[0], cost: labels[1], tone: "even" };
   const [low, middle, high] = ["low", "middle", "high"].map((part) => Number(speedup[part].toFixed(decimalsOf(speedup)))); // as shown
@@ -131,9 +132,6 @@ function laneTitles(detail) {
   return lanes.filter(([name]) => name in METHODS).map(([name, copies]) => [say(METHODS[wholeMethod(name, copies)].title), name]);
 }
 
-// A token as people read it: leading blanks and line breaks become signs.
-const token = (text) => (text || "").replace(/^ +/, (blanks) => "␣".repeat(blanks.length)).replace(/\n/g, "⏎");
-
 // Whether the texts of the first two lanes, called `names`, agree, and whether they had to.
 function equality(verdict, names) {
   if (!verdict) return null;
@@ -143,6 +141,6 @@ function equality(verdict, names) {
   if (verdict.equal) return { tone: "good", sign: "✓", head: say`Identical output, token for token.`, tail: note };
   const gap = isKnown(verdict.logit_gap) ? say`; the two logits were ${verdict.logit_gap.toPrecision(2)} apart.` : ".";
   const head = isKnown(verdict.index) ? say`First difference at token ${verdict.index + 1}:` : say`First difference:`;
-  const said = [verdict.first, verdict.second].map((text, i) => say`${text ? `“${token(text)}”` : say`the end`} in ${names[i]}`);
+  const said = [verdict.first, verdict.second].map((text, i) => say`${text ? quoted({ text }) : say`the end`} in ${names[i]}`);
   return { tone: verdict.expected === "may" ? "even" : "bad", sign: "≠", head, tail: `${said.join(", ")}${gap} ${note}` };
 }

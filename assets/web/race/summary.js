@@ -18,7 +18,7 @@ function buildSummary(tables, message) {
 function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
   const figures = [[speedup, against], [overhead, cost]].map(([range, label]) => {
     const words = rangeWords(range);
-    return make("span", "race-big", make("b", "", inDigits(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
+    return make("span", "race-big", make("b", "", middleWords(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
   });
   return make("p", `race-result ${tone}`, ...figures, make("span", "race-sentence", sentence));
 }
@@ -34,8 +34,8 @@ function buildTable(tables, baseline) {
 function buildRow(table, fastest, base) {
   const rate = rateOf(table);
   const ratio = base && speedRatio(table, base);
-  const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(inDigits(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
-  const speed = figureCell(inDigits(rate), rangeWords(rate), buildBar(rate, fastest));
+  const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(middleWords(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
+  const speed = figureCell(middleWords(rate), rangeWords(rate), buildBar(rate, fastest));
   const cells = [speed, figureCell((figures(table, table.steps.length).perStep || 0).toFixed(2)), ...worth];
   cells.forEach((cell, i) => { cell.dataset.label = say(COLUMNS[i]); });
   return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
