@@ -16,7 +16,7 @@ decodeHost.addEventListener("again", () => {
 });
 // A slider of thousands is dragged in round numbers, as a pixel is dozens of tokens; its keys and its box are exact.
 const desk = element.closest(".desk") || document;
-const rangeOf = ({ target }) => (target.matches && target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
+const rangeOf = ({ target }) => (target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
 let dragged = null;
 desk.addEventListener("pointerdown", (event) => { dragged = rangeOf(event); }, true);
 desk.addEventListener("keydown", () => { dragged = null; }, true);

@@ -3,7 +3,7 @@
 // Any element below `area` with data-node lights on hover, and is pinned on click.
 function linkNodes(store, area) {
   const nodeAt = (event) => {
-    const target = event.target.closest && event.target.closest("[data-node]");
+    const target = event.target.closest("[data-node]");
     if (!target || !area.contains(target)) return null;
     if (target.dataset.step !== undefined && Number(target.dataset.step) !== store.state.index) return null;
     return Number(target.dataset.node);

@@ -232,11 +232,10 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 
 // Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;
 // "worths", what recorded runs are worth by their names, when the speeds of all tabs have changed;
-// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away. They may be dispatched on the view, inside it, or on the
-// component's element around it (caught on their way down).
+// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away. They are dispatched on the view or
+// on the component's element around it (caught on their way down).
 function listenToEvents(host, store) {
-  const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
-  const on = (name, act) => listenWhile(host, name, (event) => meant(event) && act(event.detail), { capture: true });
+  const on = (name, act) => listenWhile(host, name, ({ target, detail }) => target.contains(host) && act(detail), { capture: true });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));
