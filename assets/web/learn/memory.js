@@ -4,31 +4,15 @@
 const KEPT = "medusa-learn";
 
 function makeMemory() {
-  const { card, answers } = stored();
-  const kept = { card: Number.isInteger(card) ? card : 0, answers: isRecord(answers) ? answers : {} };
-
-  function stored() {
-    try {
-      const found = JSON.parse(localStorage.getItem(KEPT));
-      return isRecord(found) ? found : {};
-    } catch {
-      return {}; // no storage, or something else under this name
-    }
-  }
+  const state = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
 
   function set(patch) {
-    Object.assign(kept, patch);
-    try {
-      localStorage.setItem(KEPT, JSON.stringify(kept));
-    } catch {
-      return; // no storage: `kept` is all there is
-    }
+    Object.assign(state, patch);
+    writeStored(KEPT, JSON.stringify(state));
   }
 
-  return { kept, set };
+  return { state, set };
 }
-
-const isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 // The page's language if there is a text in it, else the first.
 const languageOf = (texts) => (LANGUAGE.code in texts ? LANGUAGE.code : Object.keys(texts)[0]);

@@ -37,11 +37,11 @@ function mountLearn(host, content) {
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
   const state = { run: null, shown: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
-  const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
+  const answers = () => (state.run === recorded ? memory.state.answers : state.run.answers);
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
   host.replaceChildren(root);
   listenToCardKeys(root, { go: (by) => go(state.card + by), choose: chooseByKey, glossary });
-  show(recorded, memory.kept.card);
+  show(recorded, memory.state.card);
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
     state.language = languageOf(texts);

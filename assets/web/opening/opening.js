@@ -17,15 +17,7 @@ function mountOpening(view, { hash = "" } = {}) {
 }
 
 // Where nothing can be stored, nobody knows whether it has been seen.
-function isNew() {
-  try {
-    if (localStorage.getItem(OPENING_KEPT)) return false;
-    localStorage.setItem(OPENING_KEPT, "seen");
-    return true;
-  } catch {
-    return false;
-  }
-}
+const isNew = () => !readStored(OPENING_KEPT) && writeStored(OPENING_KEPT, "seen");
 
 function makeOpening(root, trace, beside) {
   const frame = html("div", { class: "mdv-show" });

@@ -25,7 +25,7 @@ function buildGallery(open) {
     else if (fresh) {
       kept.unshift(message);
       kept.length = Math.min(kept.length, MOST_KEPT);
-      writeShelf(kept);
+      writeStored(SHELF, JSON.stringify(kept), "sessionStorage"); // without room the list lasts until the page is left
     }
     draw();
   }
@@ -43,18 +43,6 @@ function buildEntry(message, current, open) {
 }
 
 function readShelf() {
-  try {
-    const kept = JSON.parse(window.sessionStorage.getItem(SHELF) || "[]");
-    return Array.isArray(kept) ? kept.filter((one) => one && one.kind === "race" && Array.isArray(one.lanes)).slice(0, MOST_KEPT) : [];
-  } catch {
-    return []; // no storage here, or nothing that can be read
-  }
-}
-
-function writeShelf(kept) {
-  try {
-    window.sessionStorage.setItem(SHELF, JSON.stringify(kept));
-  } catch {
-    // no room or no storage: the list lasts until the page is left
-  }
+  const found = parsed(readStored(SHELF, "sessionStorage"));
+  return Array.isArray(found) ? found.filter((one) => one && one.kind === "race" && Array.isArray(one.lanes)).slice(0, MOST_KEPT) : [];
 }
