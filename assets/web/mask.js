@@ -27,13 +27,10 @@ function makeMask(store) {
 
   // In the canvas's own pixels, whatever the lecture mode's zoom.
   function pointTo(event) {
+    if (!plan) return;
     const seen = canvas.getBoundingClientRect();
     const scale = canvas.offsetWidth / seen.width;
-    point((event.clientX - seen.left) * scale, (event.clientY - seen.top) * scale);
-  }
-
-  function point(x, y) {
-    if (!plan) return;
+    const [x, y] = [(event.clientX - seen.left) * scale, (event.clientY - seen.top) * scale];
     const row = Math.floor((y - plan.top) / plan.cell);
     const column = x < plan.left - plan.prefix || x < 0 ? null : x < plan.left ? -1 : Math.floor((x - plan.left) / plan.cell);
     const inside = row >= 0 && row < plan.count && column !== null && column < plan.count;
