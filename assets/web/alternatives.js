@@ -66,6 +66,6 @@ function alternativesTable(scene, i) {
       : say`After ${quoted(parent)}: the model’s five likeliest tokens, and what ${who} guessed for this place`)
       + (isKnown(bar) ? say`; upright line: the bar, ${probability(bar)}` : ""),
       processed && html("span", { class: "mdv-processed", "data-role": "processed" }, processed)),
-    html("thead", {}, html("tr", {}, html("th", { scope: "col" }, say`token`), html("th", { scope: "col" }, say`the model’s p`), html("th", { scope: "col" }, isKnown(head) ? say`head ${head}’s q` : say`drafter’s q`))),
+    tableHead([say`token`, say`the model’s p`, isKnown(head) ? say`head ${head}’s q` : say`drafter’s q`]),
     html("tbody", {}, ...lines));
 }

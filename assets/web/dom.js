@@ -5,11 +5,11 @@ const isKnown = (value) => value !== null && value !== undefined;
 const isGiven = (value) => isKnown(value) && value !== false;
 
 // Attributes and children that are null, undefined or false are left out.
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
+function fill(node, attributes = {}, children = []) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (!isGiven(value)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter(isGiven));
   return node;
@@ -22,6 +22,8 @@ function icon(path, size = 16) {
   const shape = svg("path", { d: path, fill: "currentColor" });
   return svg("svg", { viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" }, shape);
 }
+
+const tableHead = (names) => html("thead", {}, html("tr", {}, ...names.map((name) => html("th", { scope: "col" }, name))));
 
 // Title line of a card: a heading, a quiet explanation, and tools at the right.
 function cardHead(title, hint, ...tools) {

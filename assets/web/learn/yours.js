@@ -29,7 +29,7 @@ function expectedParts(found, say) {
   return [
     html("p", { class: "learn-expected" }, say("yours_expect", { model: found.model, device: found.device, title: LANGUAGE.tell(heads.title), nodes: heads.nodes, plain: whole(plain.rate), rate: whole(heads.rate), speedup: decimal(heads.speedup) })),
     html("table", { class: "learn-trainings" },
-      html("thead", {}, html("tr", {}, ...["method", "nodes", "tokens", "overhead", "draft", "rate", "speedup"].map((each) => html("th", { scope: "col" }, say("yours_" + each))))),
+      tableHead(["method", "nodes", "tokens", "overhead", "draft", "rate", "speedup"].map((each) => say("yours_" + each))),
       html("tbody", {}, ...found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(row.title)), ...cells(row))))),
     html("p", { class: "learn-caption" }, [found.before, found.after].map((words) => LANGUAGE.tell(words)).join(" ")),
     html("details", { class: "learn-caption" }, html("summary", {}, say("yours_counted")),

@@ -20,15 +20,14 @@ function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
     const words = rangeWords(range);
     return make("span", "race-big", make("b", "", middleWords(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
   });
-  return make("p", `race-result ${tone}`, ...figures, make("span", "race-sentence", sentence));
+  return make("p", `race-result ${tone}`, ...figures, make("span", "", sentence));
 }
 
 // A row of each lane: its speed as a bar with the range of its runs, and what it is worth over the baseline.
 function buildTable(tables, baseline) {
-  const heads = ["", ...COLUMNS].map((label) => html("th", { scope: "col" }, label && say(label)));
   const fastest = Math.max(...tables.map((table) => rateOf(table).high), 1e-9);
   const rows = tables.map((table, i) => buildRow(table, fastest, i === baseline ? null : tables[baseline]));
-  return make("table", "race-table", make("thead", "", make("tr", "", ...heads)), make("tbody", "", ...rows));
+  return make("table", "race-table", tableHead(["", ...COLUMNS.map((label) => say(label))]), make("tbody", "", ...rows));
 }
 
 function buildRow(table, fastest, base) {
