@@ -5,10 +5,10 @@ function mountLearn(host, content) {
   const { texts, records } = content;
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
   const trace = unpackedTrace(content.recording.trace);
-  const recorded = { trace, name: { text: "recorded" }, teller: makeTeller(trace, records) };
+  const recorded = { trace, name: { text: "recorded" }, tell: makeTeller(trace, records) };
   const others = (content.runs ?? []).map(({ name, trace: packed }) => {
     const run = unpackedTrace(packed);
-    return { trace: run, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) };
+    return { trace: run, name: { text: "of_drafter", run: name }, tell: makeTeller(run, records) };
   });
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
   if (unfitReason(trace)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
@@ -57,7 +57,7 @@ function mountLearn(host, content) {
   function takeRun({ trace, name = { text: "own" } }) {
     const why = unfitReason(trace);
     if (why) return why;
-    show({ trace, name, teller: makeTeller(trace, records), answers: {} }, 0);
+    show({ trace, name, tell: makeTeller(trace, records), answers: {} }, 0);
     card.title.focus();
     card.title.scrollIntoView({ block: "start" });
     return "";
@@ -152,8 +152,8 @@ function mountLearn(host, content) {
   // The run that a card is told with: the reader's, unless it lacks something or is of another drafter than the card.
   function runFor(told) {
     const run = [state.run, recorded, ...others].find((each) => canTell(each, told));
-    const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.teller.tell(told) : {};
-    return { shown: { run, facts: run.teller.tell(told).facts }, missing };
+    const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.tell(told) : {};
+    return { shown: { run, facts: run.tell(told).facts }, missing };
   }
 
   function lackingWords(words, missing) {
@@ -175,7 +175,7 @@ function mountLearn(host, content) {
   // The speeds of all tabs have changed: this machine was measured, or the reader went back to the recorded ones.
   function renew(newer) {
     Object.assign(records, newer);
-    for (const run of new Set([recorded, state.run, ...others])) run.teller = makeTeller(run.trace, records);
+    for (const run of new Set([recorded, state.run, ...others])) run.tell = makeTeller(run.trace, records);
     draw();
   }
 
@@ -195,7 +195,7 @@ function mountLearn(host, content) {
 }
 
 const isOfDrafter = (run, card) => !card.run || run.trace.config.drafter.name === card.run;
-const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.teller.tell(card).missing;
+const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.tell(card).missing;
 
 // Said in place of the cards where the recording of the page cannot carry them.
 function unfitWords(texts) {

@@ -27,7 +27,7 @@ function factNode(value, piece) {
 const plainText = (text, facts) => html("span", {}, ...sentence(text, facts, (_, shown) => shown)).textContent;
 
 // Texts and questions may say when they are meant: {"when": fact}.
-const meant = (parts, facts) => parts.filter((part) => typeof part === "string" || !part.when || facts[part.when]);
+const meant = (parts, facts) => parts.filter(({ when }) => !when || facts[when]);
 const textOf = (part) => (typeof part === "string" ? part : part.text);
 
 // The question of a card for this run: its choices in order, without doubles, and which is right.
