@@ -22,7 +22,7 @@ function distinctShare(tokens, n) {
 
 function makeCounters() {
   const numbers = html("div", { class: "mdv-numbers" });
-  const time = html("div", { class: "mdv-time" });
+  const time = html("div", {});
   const card = html("section", { class: "mdv-card mdv-area-counters", "aria-label": say`Counters` },
     cardHead(say`So far`, say`up to the shown step`), numbers, time);
 

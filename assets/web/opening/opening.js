@@ -10,7 +10,7 @@ function mountOpening(view, { hash = "" } = {}) {
   view.onBuild(({ root }) => {
     sheet = makeOpening(root, trace, beside);
     root.append(sheet.dialog);
-    const again = html("button", { type: "button", class: "lecture-button mdv-openingagain", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
+    const again = html("button", { type: "button", class: "lecture-button", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
     (root.querySelector(".mdv-shareopen") || root.querySelector(".lecture-button")).before(again);
   });
   if (!hash && !calm() && isNew()) sheet.play();

@@ -21,7 +21,7 @@ function buildPlayer(message) {
   const state = { now: 0, playing: false, speed: chosenSpeed || paceFor(span), frame: 0, stamp: 0 };
 
   const play = html("button", { class: "race-play", type: "button", title: say`Space`, onclick: () => toggle() }, say`Play`);
-  const restart = html("button", { class: "race-restart", type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
+  const restart = html("button", { type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
   const scrub = html("input", { class: "race-scrub", type: "range", min: 0, max: 1000, value: 0, "aria-label": say`Moment of the replay` });
   const clock = make("output", "race-clock");
   const speeds = SPEEDS.map((value) => html("option", { value, selected: value === state.speed }, value < 1 ? `1/${1 / value}×` : `${value}×`));
