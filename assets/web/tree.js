@@ -41,11 +41,8 @@ function makeTree(store, whole = false) {
 
   function scale(factor) {
     zoom.factor = Math.max(0.5, Math.min(2, factor));
-    for (const [part, height] of [[picture, zoom.height], [header, 24]]) {
-      part.setAttribute("width", zoom.width * zoom.factor);
-      part.setAttribute("height", height * zoom.factor);
-      part.setAttribute("viewBox", `0 0 ${zoom.width} ${height}`);
-    }
+    setSize(picture, zoom.width, zoom.height, zoom.factor);
+    setSize(header, zoom.width, 24, zoom.factor);
   }
 
   function fit() {
@@ -127,8 +124,7 @@ function makeTree(store, whole = false) {
     const words = plan.columns.join("\n") + plan.style.width + " " + plan.gap;
     if (header.words === words) return;
     header.words = words;
-    header.replaceChildren(...plan.columns.map((name, depth) =>
-      svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name)));
+    header.replaceChildren(...columnTexts(plan));
   }
 
   // The size a tree starts with: as large as the box has room for, but never too small to read.

@@ -93,19 +93,17 @@ function filmWords({ step, phase }) {
 
 function filmTree(scene, { scale }) {
   const plan = planTree(scene, false, FILM_ROOM);
-  const names = plan.columns.map((name, depth) => svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name));
   const edges = plan.shown.filter((i) => i > 0).map((i) => edgeOf(scene, plan, i));
   const folds = plan.folds.map((fold, k) => foldOf(plan, fold, plan.rowOf.get("fold" + k), null));
   const place = `translate(${FILM.pad - 8},${TREE_TOP}) scale(${scale})`;
-  return svg("g", { transform: place }, svg("g", { class: "mdv-columns" }, ...names),
+  return svg("g", { transform: place }, svg("g", { class: "mdv-columns" }, ...columnTexts(plan)),
     svg("g", { class: "mdv-treepic", transform: `translate(0,${FILM.head})` }, ...edges, ...bonusOf(scene, plan), ...plan.shown.map((i) => chipOf(scene, plan, i)), ...folds));
 }
 
 // Below the tree: tokens and forward passes until now, and what the signs mean.
-function countOf({ steps, index, phase, step }, { width, height }) {
-  const done = steps.slice(0, phase === "keep" ? index + 1 : index);
-  const tokens = done.reduce((sum, each) => sum + each.emitted.length, 0);
-  const count = say`${plural(tokens, "token")} in ${plural(done.length, "forward pass", "forward passes")}`;
+function countOf({ trace, index, phase, step }, { width, height }) {
+  const done = phase === "keep" ? index + 1 : index;
+  const count = say`${plural(sumsOf(trace).tokens[done], "token")} in ${plural(done, "forward pass", "forward passes")}`;
   const y = height - 20;
   const parts = [svg("path", { class: "mdv-filmrule", d: `M${FILM.pad},${height - 46}h${width - 2 * FILM.pad}` }), svg("text", { class: "mdv-filmcount", x: FILM.pad, y }, count)];
   if (step.nodes.length === 1) return parts;
