@@ -50,7 +50,7 @@ function makeKvStrip(store) {
   function draw(scene, changed) {
     latest = asJudged(scene);
     if (!scene.step) return clear();
-    if ([...changed].some((name) => !POINTING.includes(name))) redrawSoon();
+    if (!onlyLights(changed)) redrawSoon();
     else if (shown && !waiting) lightKv(shown, scene);
     caption.textContent = kvCaption(latest);
   }

@@ -53,7 +53,7 @@ function makeMask(store) {
     for (const button of choice) button.setAttribute("aria-pressed", String(button.dataset.labels === scene.state.labels));
     // Where not every label has room, the pointed row's is drawn in place of its neighbours'.
     const crowded = plan && plan.cell < LABEL && (changed.has("node") || changed.has("hover"));
-    paint(scene, crowded || [...changed].some((name) => !POINTING.includes(name)));
+    paint(scene, crowded || !onlyLights(changed));
     caption.textContent = captionOf(scene);
     canvas.setAttribute("aria-label", say`${plural(scene.step.nodes.length, "row")}: the root and ${plural(scene.step.nodes.length - 1, "guess", "guesses")}.` + " "
       + say`Every row sees the ${committedWords(scene)}, itself and its ancestors in the tree.`);

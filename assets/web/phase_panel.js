@@ -60,7 +60,7 @@ function makePhasePanel(store) {
       for (const part of body) part.hidden = true; // else the words of the run before stay
       return;
     }
-    if (![...changed].every((name) => POINTING.includes(name))) {
+    if (!onlyLights(changed)) {
       const own = phasesOf(scene.step);
       for (const [name, button] of buttons) {
         button.hidden = !own.includes(name);

@@ -2,7 +2,8 @@
 
 const STREAMED = ["index", "follow", "revision"]; // state that the steps of a live run change
 const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
-const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
+const POINTING = ["hover", "cell", "node", "pinned"];
+const onlyLights = (changed) => [...changed].every((name) => POINTING.includes(name));
 
 function makeStore(draw) {
   const state = {

@@ -112,7 +112,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     store.windows.look(scene.index);
     if (!scene.brief) for (const name of missed) changed.add(name);
     missed = scene.brief ? new Set([...missed, ...changed]) : new Set();
-    if ([...changed].some((name) => !POINTING.includes(name))) {
+    if (!onlyLights(changed)) {
       drawBadges(badges, scene);
       for (const part of [transport, counters, worth]) part.draw(scene);
       if (!scene.brief) banner.draw(scene);
@@ -166,7 +166,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
 
 // To the page around the view: what to say beside each control.
 function tellNotes(host, { state, hypothetical }) {
-  host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(state.made, state.settings, hypothetical) }));
+  host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(state.made, state.settings ?? {}, hypothetical) }));
 }
 
 // Back to the settings that the run was judged by, here and in the page's controls.
