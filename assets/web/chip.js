@@ -14,19 +14,21 @@ const VERDICTS = {
 
 const verdictWords = ({ kinds, cuts }, i) => say(VERDICTS[kinds[i]]) + (cuts.has(i) ? say`, ${cuts.get(i)}` : "");
 
+const isPlacing = ({ stage }) => stage === STAGE.layout || stage === STAGE.mask;
+
 // The number on a chip, with its name.
-function chipNumber({ stage }, node, position) {
-  if (stage === STAGE.layout || stage === STAGE.mask) return say`pos ${position}`;
+function chipNumber(scene, node, position) {
+  if (isPlacing(scene)) return say`pos ${position}`;
   if (node.id === 0) return "";
-  return stage < STAGE.verify ? "q " + shortP(node.draft_p) : "p " + shortP(node.p);
+  return scene.stage < STAGE.verify ? "q " + shortP(node.draft_p) : "p " + shortP(node.p);
 }
 
 // What the numbers on the chips of this phase are.
-const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("n: the node’s number; pos: the token’s place in the text")
-  : stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
+const numberHint = (scene) => (isPlacing(scene) ? phrase("n: the node’s number; pos: the token’s place in the text")
+  : scene.stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
-function chipTag({ stage }, node) {
-  if (stage === STAGE.layout || stage === STAGE.mask) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
+function chipTag(scene, node) {
+  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 
