@@ -53,14 +53,9 @@ function readInks(node) {
 // Scroll `box` (never the page) just enough for the rectangle to be seen. Without `glide` at once: the next
 // step of a live run would cut a glide short.
 function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
-  const move = {};
-  if (top < box.scrollTop || bottom > box.scrollTop + box.clientHeight) {
-    move.top = top - box.scrollTop < 0 ? top - margin : Math.min(top - margin, bottom + margin - box.clientHeight);
-  }
-  if (left < box.scrollLeft || right > box.scrollLeft + box.clientWidth) {
-    move.left = left - box.scrollLeft < 0 ? left - margin : Math.min(left - margin, right + margin - box.clientWidth);
-  }
-  if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
+  const placeFor = (start, end, now, size) => (start < now ? start - margin : end > now + size ? Math.min(start - margin, end + margin - size) : now);
+  const place = { top: placeFor(top, bottom, box.scrollTop, box.clientHeight), left: placeFor(left, right, box.scrollLeft, box.clientWidth) };
+  if (place.top !== box.scrollTop || place.left !== box.scrollLeft) box.scrollTo({ ...place, behavior: glide && !calm() ? "smooth" : "auto" });
 }
 
 // Hears an event of the document, or of another `target`, for as long as `part` is on the page.
