@@ -18,9 +18,7 @@ function sentence(text, facts, link) {
 function factNode(value, piece) {
   if (value === undefined) throw new Error(`no fact is called ${piece}`);
   if (!value.token) return String(value);
-  const box = html("code", { class: "learn-token" });
-  for (const part of runs(value.token)) box.append(html("span", { class: part.sign ? "learn-sign" : null }, part.text));
-  return box;
+  return html("code", { class: "learn-token" }, ...signSpans(value.token, "learn-sign"));
 }
 
 // The same as plain text, for labels.
