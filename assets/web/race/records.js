@@ -83,12 +83,11 @@ function comparison(tables, baseline) {
   if (!speedup) return null;
   const overhead = overheadOf(ours, base, speedup);
   const [kept, before] = [ours, base].map((table) => figures(table, table.steps.length).perStep.toFixed(2));
-  const words =
-    tables.length > 2
-      ? say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`
-      : say`one tree step costs ${middleWords(overhead)} plain steps and keeps ${kept} tokens`;
-  const labels = tables.length > 2 ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`] : [say`speedup`, say`overhead (step ÷ plain step)`];
-  const result = { speedup, overhead, against: labels[0], cost: labels[1], tone: "even" };
+  const [against, cost, words] = tables.length > 2
+    ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`,
+      say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`]
+    : [say`speedup`, say`overhead (step ÷ plain step)`, say`one tree step costs ${middleWords(overhead)} plain steps and keeps ${kept} tokens`];
+  const result = { speedup, overhead, against, cost, tone: "even" };
   const [low, middle, high] = ["low", "middle", "high"].map((part) => Number(speedup[part].toFixed(decimalsOf(speedup)))); // as shown
   if (low < 1 && high > 1) return { ...result, sentence: say`Not clear here, as each was faster in some of these runs: ${words}.` };
   if (middle > 1) return { ...result, tone: "good", sentence: say`Faster here: ${words}.` };
