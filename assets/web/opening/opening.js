@@ -40,7 +40,7 @@ function makeOpening(root, trace, beside) {
   dialog.addEventListener("click", ({ target }) => target.closest("button") || dialog.close());
   dialog.addEventListener("close", () => {
     cancelAnimationFrame(handle);
-    if (work) work.abort();
+    work?.abort();
   });
 
   function play() {

@@ -92,6 +92,7 @@ const status = html("p", { class: "race-status", role: "status" });
 const stage = make("div", "race-stage");
 const view = html("div", { class: "race-view", tabindex: "0", role: "region" });
 let gallery = null;
+element.querySelector(".race-host").append(view);
 dressView();
 let player = null;
 let seen = null;
@@ -123,8 +124,6 @@ LANGUAGE.listen(() => {
 });
 
 function receive(value) {
-  const host = element.querySelector(".race-host") || element;
-  if (view.parentNode !== host) host.append(view);
   if (!value || value === seen) return;
   seen = value;
   const message = JSON.parse(value);
