@@ -111,10 +111,6 @@ const tokenFont = (size) => `600 ${size}px ui-monospace, monospace`;
 // Token text with its blanks drawn paler; textContent is the visible form.
 const signed = (shown) => runs(shown).map((part) => svg("tspan", { class: part.sign ? "sign" : null }, part.text));
 
-function tokenText(node, x, y, room, size) {
-  return svg("text", { class: "token", x, y, "font-size": size }, ...signed(clip(visible(node.text, node.token_id), room, tokenFont(size))));
-}
-
 function bonusOf({ step, stage }, plan) {
   const { bonus, style } = plan;
   if (!bonus || stage < STAGE.next) return [];
@@ -126,7 +122,9 @@ function bonusOf({ step, stage }, plan) {
   const airy = style.lines === 2;
   const label = style.slim ? "" : airy ? say`bonus: next root` : say`next root`;
   const left = style.slim ? 3 : 9;
-  body.append(tokenText(step.bonus, left, airy ? 16 : 17, airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL), style.token),
+  const room = airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL);
+  const words = clip(visible(step.bonus.text, step.bonus.token_id), room, tokenFont(style.token));
+  body.append(svg("text", { class: "token", x: left, y: airy ? 16 : 17, "font-size": style.token }, ...signed(words)),
     svg("text", { class: "small", x: airy ? left : style.width - 8, y: airy ? 31 : 17, "text-anchor": airy ? null : "end" }, label));
   group.append(body);
   return [svg("path", { class: "mdv-bonusedge", d }), group];

@@ -43,7 +43,7 @@ const decodeShare = mountShare(decodeView, {
     const parts = linkParts(state, LINK_DEFAULTS);
     if (JSON.stringify(parts).length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
     // Without the query: on a Space it may hold a token of the visitor's.
-    return `${location.origin}${location.pathname}${LINK}${linkText(parts)}`;
+    return `${location.origin}${location.pathname}${LINK}${new URLSearchParams(parts)}`;
   },
   open: (text) => {
     decodeHost.openedTrace = text;

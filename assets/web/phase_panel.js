@@ -8,8 +8,7 @@ function makePhasePanel(store) {
   const words = html("p", { class: "mdv-phasewords", "data-role": "phase", role: "status" });
   const shapes = html("p", { class: "mdv-shapes", "data-role": "shapes" });
   const picture = html("div", { class: "mdv-phasepic" });
-  const told = html("div", { class: "mdv-phasetold" }, words, shapes);
-  const body = [told, picture];
+  const body = [html("div", { class: "mdv-phasetold" }, words, shapes), picture];
   const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
   // The picture is as wide, but hidden at first: what is drawn is not to move once guesses fly to it.

@@ -96,7 +96,10 @@ function buildParts(host, store, uid, { lecture, whole }) {
       ink = null;
     }
     ink ??= readInks(root);
-    if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
+    if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) {
+      const { made, settings } = next.state;
+      host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(made, settings ?? {}, next.hypothetical) }));
+    }
     flights.before(scene, next, changed);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
@@ -162,11 +165,6 @@ function buildParts(host, store, uid, { lecture, whole }) {
   }
 
   return { root, draw };
-}
-
-// To the page around the view: what to say beside each control.
-function tellNotes(host, { state, hypothetical }) {
-  host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(state.made, state.settings ?? {}, hypothetical) }));
 }
 
 // Back to the settings that the run was judged by, here and in the page's controls.

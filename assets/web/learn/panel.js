@@ -13,7 +13,10 @@ function mountLearn(host, content) {
     return { trace: run, name: { text: "of_drafter", run: name }, tell: makeTeller(run, records) };
   });
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
-  if (unfitReason(trace)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
+  if (unfitReason(trace)) {
+    const { words } = texts[languageOf(texts)];
+    return host.replaceChildren(html("p", { class: "learn" }, plainText(words.unfit, { why: words.unfit_recording })));
+  }
   const stored = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
   recorded.answers = stored.answers;
   const viewHost = html("div", { class: "mdv-host" });
@@ -42,7 +45,7 @@ function mountLearn(host, content) {
   const cardsNow = () => texts[state.language].cards;
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
   host.replaceChildren(root);
-  listenToCardKeys(root, { go: (by) => go(state.card + by), choose: chooseByKey, glossary });
+  listenToCardKeys(root, { go: (by) => go(state.card + by), choose: (index) => root.querySelector(`.learn-choice[data-choice="${index}"]`) && choose(index), glossary });
   show(recorded, stored.card);
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
@@ -118,10 +121,6 @@ function mountLearn(host, content) {
     if (to) to.focus({ preventScroll: true });
     if (choice === null) toStart();
     else card.answer.scrollIntoView({ block: "nearest" });
-  }
-
-  function chooseByKey(index) {
-    if (root.querySelector(`.learn-choice[data-choice="${index}"]`)) choose(index);
   }
 
   // The run stays: only what was answered on it goes.
@@ -205,9 +204,3 @@ function mountLearn(host, content) {
 const languageOf = (texts) => (LANGUAGE.code in texts ? LANGUAGE.code : Object.keys(texts)[0]);
 const isOfDrafter = (run, card) => !card.run || run.trace.config.drafter.name === card.run;
 const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.tell(card).missing;
-
-// Said in place of the cards where the recording of the page cannot carry them.
-function unfitWords(texts) {
-  const { words } = texts[languageOf(texts)];
-  return plainText(words.unfit, { why: words.unfit_recording });
-}

@@ -8,7 +8,7 @@ const keyRow = (kinds, wordsOf, prefix = "is-") => bit("learn-key", ...kinds.map
 
 const PICTURES = {
   steps: stepsPicture, heads: headsPicture, row: rowPicture, bar: barPicture, cache: cachePicture, speed: speedPicture, learning: learningPicture,
-  draft: draftPicture, methods: methodsPicture, exact: exactPicture, passes: cachePassesPicture, roofline: rooflinePicture, tiles: tilesPicture, yours: yoursPicture,
+  draft: ({ step, trace }) => [draftingPicture({ step, steps: trace.steps, trace })], methods: methodsPicture, exact: exactPicture, passes: cachePassesPicture, roofline: rooflinePicture, tiles: tilesPicture, yours: yoursPicture,
 };
 
 // A block for each pass, with a mark for each token that it wrote: plain decoding, and this run.
@@ -17,11 +17,6 @@ function stepsPicture({ trace, facts, say }) {
   const counts = trace.steps.map((step) => step.emitted.length);
   return [html("h4", {}, say("plain_passes", facts)), blocks(Array.from({ length: facts.tokens }, () => 1)),
     html("h4", { class: "learn-secret" }, say("own_passes", facts)), html("div", { class: "learn-secret" }, blocks(counts))];
-}
-
-// Who read what, how often, and with what it guessed on: as in the phase Propose of the view.
-function draftPicture({ step, trace }) {
-  return [draftingPicture({ step, steps: trace.steps, trace })];
 }
 
 // From one hidden state to the root and to the guesses of each head.

@@ -23,8 +23,6 @@ function linkParts({ run, index, made }, defaults) {
   return { prompt, ...parts, ...step };
 }
 
-const linkText = (parts) => new URLSearchParams(parts).toString();
-
 // What a link leaves out, in words.
 function linkLimits({ run, note, index }) {
   const at = index > 0 ? say`It opens at step ${index + 1}.` + " " : "";
