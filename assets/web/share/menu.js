@@ -64,11 +64,12 @@ function makeShareMenu(view, page) {
     const { trace, live } = state;
     const tooLong = trace && !state.packed.steps; // the details of its steps are not here
     buttons.find((each) => each.dataset.share === "json").textContent = state.bytes > SAY_SIZE ? say`Trace (JSON, about ${megabytes(state.bytes)} MB)` : say`Trace (JSON)`;
-    const there = { whole: Boolean(trace && trace.output && !live && !tooLong), detail: Boolean(trace && trace.steps[state.index] && !isBrief(trace.steps[state.index])), "": true, step: Boolean(trace && trace.steps.length), run: Boolean(trace && trace.output && !live), made: Boolean(state.made) };
+    const step = trace?.steps[state.index];
+    const there = { "": true, made: state.made, step, detail: step && !isBrief(step), run: trace?.output && !live, whole: trace?.output && !live && !tooLong };
     for (const each of buttons) {
-      each.disabled = !there[each.needs];
-      const long = each.needs === "whole" && tooLong;
-      each.title = !each.disabled ? "" : long ? say`this run is too long for one page: save its trace` : ["run", "whole"].includes(each.needs) ? say`once a run has come to its end` : "";
+      const { needs } = each;
+      const why = needs === "whole" && tooLong ? say`this run is too long for one page: save its trace` : ["run", "whole"].includes(needs) ? say`once a run has come to its end` : "";
+      Object.assign(each, { disabled: !there[needs], title: there[needs] ? "" : why });
     }
     if (menu.open && menu.isConnected) requestAnimationFrame(refresh);
   }
