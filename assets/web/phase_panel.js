@@ -22,16 +22,14 @@ function makePhasePanel(store) {
 
   // The next or the previous phase, over the border of the step; `playing` is left as it is.
   function move(direction) {
-    const { steps } = state.trace;
-    const own = phasesOf(steps[state.index]);
-    const at = own.indexOf(phaseIn(steps[state.index], state.phase));
-    if (state.phase === null) return store.set({ phase: own[0] });
-    if (own[at + direction]) return store.set({ phase: own[at + direction] });
-    const next = state.index + direction;
-    if (!steps[next]) return;
-    const there = phasesOf(steps[next]);
-    store.goto(next);
-    store.set({ phase: direction > 0 ? there[0] : there.at(-1) });
+    const { trace: { steps }, index, phase } = state;
+    const own = phasesOf(steps[index]);
+    const beside = phase === null ? own[0] : own[own.indexOf(phaseIn(steps[index], phase)) + direction];
+    if (beside) return store.set({ phase: beside });
+    const next = steps[index + direction];
+    if (!next) return;
+    store.goto(index + direction);
+    store.set({ phase: phasesOf(next).at(direction > 0 ? 0 : -1) });
   }
 
   const atEnd = () => {
