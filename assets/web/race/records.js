@@ -28,12 +28,14 @@ function figures(table, count) {
   return { passes: count, rate: end > 0 ? tokens / end : null, perStep: tokens / count, ms: (1000 * end) / count };
 }
 
+const wholeFigures = (table) => figures(table, table.steps.length);
+
 const stepsDone = (table, now) => table.steps.findLastIndex((step) => step.end <= now + 1e-9) + 1;
 
 // Speeds of a lane's runs, in the order in which they were made; of a single one that of its steps.
 function speedsOf(table) {
   const runs = table.runs.filter((speed) => speed > 0);
-  return runs.length > 1 ? runs : [figures(table, table.steps.length).rate || 0];
+  return runs.length > 1 ? runs : [wholeFigures(table).rate || 0];
 }
 
 // How many times as fast `table` is as `base`: the ratio of the median speeds that the table shows, so that a reader who
@@ -48,7 +50,7 @@ function speedRatio(table, base) {
 
 // What a step of `table` costs in steps of `base`: tokens per step ÷ speedup, so a fast run is a cheap step.
 function overheadOf(table, base, ratio) {
-  const kept = figures(table, table.steps.length).perStep / figures(base, base.steps.length).perStep;
+  const kept = wholeFigures(table).perStep / wholeFigures(base).perStep;
   return { middle: kept / ratio.middle, low: kept / ratio.high, high: kept / ratio.low, runs: ratio.runs };
 }
 
@@ -82,7 +84,7 @@ function comparison(tables, baseline) {
   const speedup = speedRatio(ours, base);
   if (!speedup) return null;
   const overhead = overheadOf(ours, base, speedup);
-  const [kept, before] = [ours, base].map((table) => figures(table, table.steps.length).perStep.toFixed(2));
+  const [kept, before] = [ours, base].map((table) => wholeFigures(table).perStep.toFixed(2));
   const [against, cost, words] = tables.length > 2
     ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`,
       say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`]

@@ -35,7 +35,7 @@ function buildRow(table, fastest, base) {
   const ratio = base && speedRatio(table, base);
   const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(middleWords(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
   const speed = figureCell(middleWords(rate), rangeWords(rate), buildBar(rate, fastest));
-  const cells = [speed, figureCell((figures(table, table.steps.length).perStep || 0).toFixed(2)), ...worth];
+  const cells = [speed, figureCell((wholeFigures(table).perStep || 0).toFixed(2)), ...worth];
   cells.forEach((cell, i) => { cell.dataset.label = say(COLUMNS[i]); });
   return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
 }
