@@ -85,7 +85,6 @@ const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches
 
 // The rules live in the document once, however many views there are.
 function installStyle(text, id = "mdv-style") {
-  if (!text) return;
   let style = document.getElementById(id);
   if (!style) document.head.append((style = html("style", { id })));
   if (style.textContent !== text) style.textContent = text;

@@ -65,10 +65,7 @@ function buildPlayer(message) {
   function face(path, word) {
     play.replaceChildren(icon(path, 13), word);
   }
-  function toggle() {
-    if (state.playing) stop();
-    else start();
-  }
+  const toggle = () => (state.playing ? stop() : start());
   // The next or previous moment at which any lane finished a step.
   function hop(direction) {
     stop();
