@@ -6,19 +6,15 @@ function mountLearn(host, content) {
   installStyle(LEARN_STYLE, "learn-style");
   const { texts, records } = content;
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
-  const trace = unpackedTrace(content.recording.trace);
-  const recorded = { trace, name: { text: "recorded" }, tell: makeTeller(trace, records) };
-  const others = (content.runs ?? []).map(({ name, trace: packed }) => {
-    const run = unpackedTrace(packed);
-    return { trace: run, name: { text: "of_drafter", run: name }, tell: makeTeller(run, records) };
-  });
+  const stored = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
+  const runOf = (trace, name, answers = {}) => ({ trace, name, answers, tell: makeTeller(trace, records) });
+  const recorded = runOf(unpackedTrace(content.recording.trace), { text: "recorded" }, stored.answers);
+  const others = (content.runs ?? []).map(({ name, trace }) => runOf(unpackedTrace(trace), { text: "of_drafter", run: name }));
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
-  if (unfitReason(trace)) {
+  if (unfitReason(recorded.trace)) {
     const { words } = texts[languageOf(texts)];
     return host.replaceChildren(html("p", { class: "learn" }, plainText(words.unfit, { why: words.unfit_recording })));
   }
-  const stored = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
-  recorded.answers = stored.answers;
   const viewHost = html("div", { class: "mdv-host" });
   const view = mountDecodeView(viewHost, DECODE_VIEW_STYLE, { lecture: false, whole: true });
   const stage = makeStage(view, viewHost, records, ask);
@@ -62,7 +58,7 @@ function mountLearn(host, content) {
   function takeRun({ trace, name = { text: "own" } }) {
     const why = unfitReason(trace);
     if (why) return why;
-    show({ trace, name, tell: makeTeller(trace, records), answers: {} }, 0);
+    show(runOf(trace, name), 0);
     card.title.focus();
     card.title.scrollIntoView({ block: "start" });
     return "";
