@@ -3,11 +3,8 @@
 const IMPOSSIBLE = 1e-30; // a trace holds less than that for p = 0
 const penalises = ({ penalty, penalty_window }) => penalty !== 1 && penalty_window > 0;
 // What leaves tokens out of the draws, in words.
-const truncationOf = ({ top_k, top_p, min_p, temperature }) => (temperature > 0 ? [
-  ...(top_k > 0 ? [say`top-k ${top_k}`] : []),
-  ...(top_p < 1 ? [say`top-p ${setting(top_p)}`] : []),
-  ...(min_p > 0 ? [say`min-p ${setting(min_p)}`] : []),
-] : []);
+const truncationOf = ({ top_k, top_p, min_p, temperature }) => (temperature > 0
+  ? [top_k > 0 && say`top-k ${top_k}`, top_p < 1 && say`top-p ${setting(top_p)}`, min_p > 0 && say`min-p ${setting(min_p)}`].filter(Boolean) : []);
 
 // What was done to the model's numbers before they were judged, and the choice that it changed here, or "".
 function processedWords(config, row) {

@@ -29,7 +29,6 @@
   }
 
   const underWay = new Set(); // tabs whose run was asked for and has not ended
-  const stopOf = (name) => document.getElementById(`${name}-stop`);
   const runOf = (name) => document.getElementById(`${name}-run`);
 
   window.medusaChannel = {
@@ -43,7 +42,7 @@
     },
     over: (name) => {
       underWay.delete(name);
-      stopOf(name)?.removeAttribute("aria-busy");
+      document.getElementById(`${name}-stop`)?.removeAttribute("aria-busy");
       runOf(name)?.removeAttribute("aria-disabled");
     },
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
