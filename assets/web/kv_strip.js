@@ -83,14 +83,18 @@ function kvPicture(scene, room, stage) {
 }
 
 function kvCell({ step }, node, left, top, width, { place, position, kind }) {
-  const shown = clip(visible(node.text, node.token_id), width - 8, "12px ui-monospace, monospace");
   const [token, slot] = [step.cache_length + node.depth, step.cache_length + place]; // where the token stands in the text and in the cache
   return svg("g", { class: "mdv-kvcell is-" + kind, "data-node": node.id, style: `--i:${node.id}` },
     svg("title", {}, say`node ${node.id} ${visible(node.text, node.token_id)}: position ${token}, slot ${slot}`),
     svg("g", { transform: `translate(${left},${top})` },
       svg("text", { class: "slot", x: width / 2, y: -6, "text-anchor": "middle" }, slot),
-      svg("rect", { x: 1, width: width - 2, height: KV.height, rx: 4 }), svg("text", { class: "word", x: width / 2, y: 19, "text-anchor": "middle" }, shown),
+      svg("rect", { x: 1, width: width - 2, height: KV.height, rx: 4 }), kvToken(node, width),
       position && svg("text", { class: "position", x: width / 2, y: KV.height + 14, "text-anchor": "middle" }, token)));
+}
+
+function kvToken(node, width) {
+  const shown = clip(visible(node.text, node.token_id), width - 8, "12px ui-monospace, monospace");
+  return svg("text", { class: "word", x: width / 2, y: 19, "text-anchor": "middle" }, shown);
 }
 
 function prefixOf(scene, top, words, width) {

@@ -101,9 +101,10 @@ function filmTree(scene, { scale }) {
 }
 
 // Below the tree: tokens and forward passes until now, and what the signs mean.
-function countOf({ trace, index, phase, step }, { width, height }) {
-  const done = phase === "keep" ? index + 1 : index;
-  const count = say`${plural(sumsOf(trace).tokens[done], "token")} in ${plural(done, "forward pass", "forward passes")}`;
+function countOf({ steps, index, phase, step }, { width, height }) {
+  const done = steps.slice(0, phase === "keep" ? index + 1 : index);
+  const tokens = done.reduce((sum, each) => sum + each.emitted.length, 0);
+  const count = say`${plural(tokens, "token")} in ${plural(done.length, "forward pass", "forward passes")}`;
   const y = height - 20;
   const parts = [svg("path", { class: "mdv-filmrule", d: `M${FILM.pad},${height - 46}h${width - 2 * FILM.pad}` }), svg("text", { class: "mdv-filmcount", x: FILM.pad, y }, count)];
   if (step.nodes.length === 1) return parts;
