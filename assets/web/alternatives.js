@@ -3,11 +3,8 @@
 const IMPOSSIBLE = 1e-30; // a trace holds less than that for p = 0
 const penalises = ({ penalty, penalty_window }) => penalty !== 1 && penalty_window > 0;
 // What leaves tokens out of the draws, in words.
-const truncationOf = ({ top_k, top_p, min_p, temperature }) => (temperature > 0 ? [
-  ...(top_k > 0 ? [say`top-k ${top_k}`] : []),
-  ...(top_p < 1 ? [say`top-p ${setting(top_p)}`] : []),
-  ...(min_p > 0 ? [say`min-p ${setting(min_p)}`] : []),
-] : []);
+const truncationOf = ({ top_k, top_p, min_p, temperature }) => (temperature > 0
+  ? [top_k > 0 && say`top-k ${top_k}`, top_p < 1 && say`top-p ${setting(top_p)}`, min_p > 0 && say`min-p ${setting(min_p)}`].filter(Boolean) : []);
 
 // What was done to the model's numbers before they were judged, and the choice that it changed here, or "".
 function processedWords(config, row) {
@@ -66,6 +63,6 @@ function alternativesTable(scene, i) {
       : say`After ${quoted(parent)}: the model’s five likeliest tokens, and what ${who} guessed for this place`)
       + (isKnown(bar) ? say`; upright line: the bar, ${probability(bar)}` : ""),
       processed && html("span", { class: "mdv-processed", "data-role": "processed" }, processed)),
-    html("thead", {}, html("tr", {}, html("th", { scope: "col" }, say`token`), html("th", { scope: "col" }, say`the model’s p`), html("th", { scope: "col" }, isKnown(head) ? say`head ${head}’s q` : say`drafter’s q`))),
+    tableHead([say`token`, say`the model’s p`, isKnown(head) ? say`head ${head}’s q` : say`drafter’s q`]),
     html("tbody", {}, ...lines));
 }

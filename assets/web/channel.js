@@ -29,7 +29,6 @@
   }
 
   const underWay = new Set(); // tabs whose run was asked for and has not ended
-  const stopOf = (name) => document.getElementById(`${name}-stop`);
   const runOf = (name) => document.getElementById(`${name}-run`);
 
   window.medusaChannel = {
@@ -43,32 +42,29 @@
     },
     over: (name) => {
       underWay.delete(name);
-      stopOf(name)?.removeAttribute("aria-busy");
+      document.getElementById(`${name}-stop`)?.removeAttribute("aria-busy");
       runOf(name)?.removeAttribute("aria-disabled");
     },
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
     drawn: confirm,
   };
-  // While the click goes down, before the page's framework has anything to do with it.
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest?.("[id$='-stop']");
-    if (!button) return;
-    const name = button.id.slice(0, -"-stop".length);
-    if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
-    window.medusaChannel.stop(name);
-  }, true);
   // A tab has one run at a time, and gradio drops a second one without a word: the next message waits in its box.
   const waits = (event, name) => {
     if (!underWay.has(name)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
   };
+  // While the click goes down, before the page's framework has anything to do with it.
   document.addEventListener("click", (event) => {
-    const button = event.target.closest?.("[id$='-run']");
-    if (button) waits(event, button.id.slice(0, -"-run".length));
+    const button = event.target.closest("[id$='-run'], [id$='-stop']");
+    if (!button) return;
+    const [, name, act] = /^(.*)-(run|stop)$/.exec(button.id);
+    if (act === "run") return waits(event, name);
+    if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
+    window.medusaChannel.stop(name);
   }, true);
   document.addEventListener("keydown", (event) => {
-    const box = event.key === "Enter" && event.target.closest?.("#chat-message, [id$='-prompt']");
+    const box = event.key === "Enter" && event.target.closest("#chat-message, [id$='-prompt']");
     if (box && event.shiftKey !== (box.id === "chat-message")) waits(event, box.id.split("-")[0]);
   }, true);
 }

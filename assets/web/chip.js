@@ -14,19 +14,21 @@ const VERDICTS = {
 
 const verdictWords = ({ kinds, cuts }, i) => say(VERDICTS[kinds[i]]) + (cuts.has(i) ? say`, ${cuts.get(i)}` : "");
 
+const isPlacing = ({ stage }) => stage === STAGE.layout || stage === STAGE.mask;
+
 // The number on a chip, with its name.
-function chipNumber({ stage }, node, position) {
-  if (stage === STAGE.layout || stage === STAGE.mask) return say`pos ${position}`;
+function chipNumber(scene, node, position) {
+  if (isPlacing(scene)) return say`pos ${position}`;
   if (node.id === 0) return "";
-  return stage < STAGE.verify ? "q " + shortP(node.draft_p) : "p " + shortP(node.p);
+  return scene.stage < STAGE.verify ? "q " + shortP(node.draft_p) : "p " + shortP(node.p);
 }
 
 // What the numbers on the chips of this phase are.
-const numberHint = ({ stage }) => (stage === STAGE.layout || stage === STAGE.mask ? phrase("n: the node’s number; pos: the token’s place in the text")
-  : stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
+const numberHint = (scene) => (isPlacing(scene) ? phrase("n: the node’s number; pos: the token’s place in the text")
+  : scene.stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
-function chipTag({ stage }, node) {
-  if (stage === STAGE.layout || stage === STAGE.mask) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
+function chipTag(scene, node) {
+  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 
@@ -109,10 +111,6 @@ const tokenFont = (size) => `600 ${size}px ui-monospace, monospace`;
 // Token text with its blanks drawn paler; textContent is the visible form.
 const signed = (shown) => runs(shown).map((part) => svg("tspan", { class: part.sign ? "sign" : null }, part.text));
 
-function tokenText(node, x, y, room, size) {
-  return svg("text", { class: "token", x, y, "font-size": size }, ...signed(clip(visible(node.text, node.token_id), room, tokenFont(size))));
-}
-
 function bonusOf({ step, stage }, plan) {
   const { bonus, style } = plan;
   if (!bonus || stage < STAGE.next) return [];
@@ -124,7 +122,9 @@ function bonusOf({ step, stage }, plan) {
   const airy = style.lines === 2;
   const label = style.slim ? "" : airy ? say`bonus: next root` : say`next root`;
   const left = style.slim ? 3 : 9;
-  body.append(tokenText(step.bonus, left, airy ? 16 : 17, airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL), style.token),
+  const room = airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL);
+  const words = clip(visible(step.bonus.text, step.bonus.token_id), room, tokenFont(style.token));
+  body.append(svg("text", { class: "token", x: left, y: airy ? 16 : 17, "font-size": style.token }, ...signed(words)),
     svg("text", { class: "small", x: airy ? left : style.width - 8, y: airy ? 31 : 17, "text-anchor": airy ? null : "end" }, label));
   group.append(body);
   return [svg("path", { class: "mdv-bonusedge", d }), group];

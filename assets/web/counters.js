@@ -3,17 +3,8 @@
 const PHASES = [["propose", phrase("propose"), phrase("guesses")], ["verify", phrase("verify"), phrase("one forward")], ["accept", phrase("accept"), phrase("verdicts")],
   ["commit", phrase("commit"), phrase("cache")]];
 
-const DISTINCT = new WeakMap(); // by the output of a run
-
-// The share of the run's n-grams of four tokens that differ (Distinct-4): small where a text goes in circles. Null for
-// a run that goes on or has none.
-function distinctWholeRun({ output }) {
-  if (!output || !output.token_ids) return null;
-  if (!DISTINCT.has(output)) DISTINCT.set(output, distinctShare(output.token_ids, 4));
-  return DISTINCT.get(output);
-}
-
-// As medusa_core/engine/summary.py.
+// The share of n-grams that differ (Distinct-n, as medusa_core/engine/summary.py): small where a text goes in circles.
+// Null where there is none.
 function distinctShare(tokens, n) {
   const count = tokens.length - n + 1;
   if (count < 1) return null;
@@ -22,14 +13,16 @@ function distinctShare(tokens, n) {
 
 function makeCounters() {
   const numbers = html("div", { class: "mdv-numbers" });
-  const time = html("div", { class: "mdv-time" });
+  const time = html("div", {});
   const card = html("section", { class: "mdv-card mdv-area-counters", "aria-label": say`Counters` },
     cardHead(say`So far`, say`up to the shown step`), numbers, time);
 
+  let finished = null; // the output whose n-grams were counted
+  let distinct = null;
+
   function draw(scene) {
     const step = scene.step || scene.brief;
-    if (!step) return card.classList.add("empty");
-    card.classList.remove("empty");
+    if (!step) return;
     const { index, trace } = scene;
     const tokens = sumsOf(trace).tokens[index + 1];
     const figures = [
@@ -38,7 +31,10 @@ function makeCounters() {
     ];
     const recording = isRecording(scene.state);
     if (!recording && trace.output?.tokens_per_second) figures.push(["speed", Math.round(trace.output.tokens_per_second).toLocaleString("en"), say`tokens / s, whole run`]);
-    const distinct = distinctWholeRun(trace);
+    if (trace.output !== finished) {
+      finished = trace.output;
+      distinct = distinctShare(finished?.token_ids ?? [], 4);
+    }
     if (distinct !== null) figures.push(["distinct", `${Math.round(100 * distinct)} %`, say`distinct sequences of 4 tokens, whole run`]);
     numbers.replaceChildren(...countsOf(figures));
     time.replaceChildren(...timeOf(step, recording));

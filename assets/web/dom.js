@@ -5,11 +5,11 @@ const isKnown = (value) => value !== null && value !== undefined;
 const isGiven = (value) => isKnown(value) && value !== false;
 
 // Attributes and children that are null, undefined or false are left out.
-function fill(node, attributes, children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
+function fill(node, attributes = {}, children = []) {
+  for (const [name, value] of Object.entries(attributes)) {
     if (!isGiven(value)) continue;
     if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
-    else node.setAttribute(name, value === true ? "" : String(value));
+    else node.setAttribute(name, value === true ? "" : value);
   }
   node.append(...children.flat().filter(isGiven));
   return node;
@@ -22,6 +22,8 @@ function icon(path, size = 16) {
   const shape = svg("path", { d: path, fill: "currentColor" });
   return svg("svg", { viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" }, shape);
 }
+
+const tableHead = (names) => html("thead", {}, html("tr", {}, ...names.map((name) => html("th", { scope: "col" }, name))));
 
 // Title line of a card: a heading, a quiet explanation, and tools at the right.
 function cardHead(title, hint, ...tools) {
@@ -51,14 +53,9 @@ function readInks(node) {
 // Scroll `box` (never the page) just enough for the rectangle to be seen. Without `glide` at once: the next
 // step of a live run would cut a glide short.
 function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
-  const move = {};
-  if (top < box.scrollTop || bottom > box.scrollTop + box.clientHeight) {
-    move.top = top - box.scrollTop < 0 ? top - margin : Math.min(top - margin, bottom + margin - box.clientHeight);
-  }
-  if (left < box.scrollLeft || right > box.scrollLeft + box.clientWidth) {
-    move.left = left - box.scrollLeft < 0 ? left - margin : Math.min(left - margin, right + margin - box.clientWidth);
-  }
-  if ("top" in move || "left" in move) box.scrollTo({ ...move, behavior: glide && !calm() ? "smooth" : "auto" });
+  const placeFor = (start, end, now, size) => (start < now ? start - margin : end > now + size ? Math.min(start - margin, end + margin - size) : now);
+  const place = { top: placeFor(top, bottom, box.scrollTop, box.clientHeight), left: placeFor(left, right, box.scrollLeft, box.clientWidth) };
+  if (place.top !== box.scrollTop || place.left !== box.scrollLeft) box.scrollTo({ ...place, behavior: glide && !calm() ? "smooth" : "auto" });
 }
 
 // Hears an event of the document, or of another `target`, for as long as `part` is on the page.
@@ -88,7 +85,6 @@ const calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches
 
 // The rules live in the document once, however many views there are.
 function installStyle(text, id = "mdv-style") {
-  if (!text) return;
   let style = document.getElementById(id);
   if (!style) document.head.append((style = html("style", { id })));
   if (style.textContent !== text) style.textContent = text;

@@ -11,10 +11,10 @@ function foldTree({ step, recorded, verdict, state }) {
   const ids = step.nodes.map((node) => node.id);
   if (state.unfolded || !isLarge(step)) return { shown: ids, folds: [] };
   const { parents } = recorded;
-  const wanted = new Set([...recorded.path, ...verdict.path, ...(state.node === null ? [] : lineage(parents, state.node))]);
-  ids.forEach((i) => { if (verdict.passes[i] && !verdict.dead[i]) lineage(parents, i).forEach((j) => wanted.add(j)); });
-  for (const parent of new Set(recorded.path)) ids.filter((i) => parents[i] === parent).slice(0, FIRST).forEach((i) => wanted.add(i));
   const onPath = new Set(recorded.path);
+  const wanted = new Set([...onPath, ...verdict.path, ...(state.node === null ? [] : lineage(parents, state.node))]);
+  ids.forEach((i) => { if (verdict.passes[i] && !verdict.dead[i]) lineage(parents, i).forEach((j) => wanted.add(j)); });
+  for (const parent of onPath) ids.filter((i) => parents[i] === parent).slice(0, FIRST).forEach((i) => wanted.add(i));
   const folds = new Map(); // all that is hidden below a node of the path, by that node
   for (const i of ids) {
     if (wanted.has(i)) continue;

@@ -16,7 +16,7 @@ decodeHost.addEventListener("again", () => {
 });
 // A slider of thousands is dragged in round numbers, as a pixel is dozens of tokens; its keys and its box are exact.
 const desk = element.closest(".desk") || document;
-const rangeOf = ({ target }) => (target.matches && target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
+const rangeOf = ({ target }) => (target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
 let dragged = null;
 desk.addEventListener("pointerdown", (event) => { dragged = rangeOf(event); }, true);
 desk.addEventListener("keydown", () => { dragged = null; }, true);
@@ -43,7 +43,7 @@ const decodeShare = mountShare(decodeView, {
     const parts = linkParts(state, LINK_DEFAULTS);
     if (JSON.stringify(parts).length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
     // Without the query: on a Space it may hold a token of the visitor's.
-    return `${location.origin}${location.pathname}${LINK}${linkText(parts)}`;
+    return `${location.origin}${location.pathname}${LINK}${new URLSearchParams(parts)}`;
   },
   open: (text) => {
     decodeHost.openedTrace = text;

@@ -18,8 +18,7 @@ function makeInspector(store) {
     const node = step.nodes[i];
     const badge = html("span", { class: "mdv-badge is-" + verdict.kinds[i], "data-role": "verdict" },
       (scene.hypothetical ? say`what if: ${verdictWords(verdict, i)}` : verdictWords(verdict, i)));
-    const name = html("code", { class: "mdv-bigtoken" });
-    for (const part of runs(visible(node.text, node.token_id))) name.append(html("span", { class: part.sign ? "mdv-sign" : null }, part.text));
+    const name = html("code", { class: "mdv-bigtoken" }, ...signSpans(visible(node.text, node.token_id), "mdv-sign"));
     head.replaceChildren(...[name, badge, state.pinned && state.node === i && html("span", { class: "mdv-pin" }, say`pinned · Esc frees it`)].filter(Boolean));
     sentence.setAttribute("aria-live", state.playing || (state.live && state.follow) ? "off" : "polite");
     const words = explainNode(scene, i);
@@ -29,6 +28,9 @@ function makeInspector(store) {
 
   return { card, draw };
 }
+
+// The visible form of a token, its signs with a class of their own.
+const signSpans = (shown, className) => runs(shown).map(({ text, sign }) => html("span", { class: sign ? className : null }, text));
 
 function facts(scene, i) {
   const { step } = scene;

@@ -5,16 +5,16 @@
 const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // keys that need no tree
 const IDLE_KEYS = [" ", "ArrowLeft", "ArrowRight", ",", ".", "Escape"];
 
-function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone) {
+function listenToKeys(root, store, { transport, phases }, sceneNow, alone) {
   const { state } = store;
   const actions = {
     " ": () => transport.toggle(),
-    ArrowLeft: (event) => (event.shiftKey ? movePhase(-1) : transport.jump(state.index - 1)),
-    ArrowRight: (event) => (event.shiftKey ? movePhase(1) : transport.jump(state.index + 1)),
+    ArrowLeft: (event) => (event.shiftKey ? movePhase(-1) : store.jump(state.index - 1)),
+    ArrowRight: (event) => (event.shiftKey ? movePhase(1) : store.jump(state.index + 1)),
     ",": () => movePhase(-1),
     ".": () => movePhase(1),
-    Home: () => transport.jump(0),
-    End: () => transport.jump(transport.lastIndex()),
+    Home: () => store.jump(0),
+    End: () => store.jump(Infinity),
     ArrowUp: () => walk(-1),
     ArrowDown: () => walk(1),
     Enter: () => store.set({ node: sceneNow().explained, pinned: !state.pinned }),
@@ -28,7 +28,7 @@ function listenToKeys(root, store, { transport, tree, phases }, sceneNow, alone)
   }
 
   function walk(direction) {
-    const order = tree.order(sceneNow());
+    const order = drawingOrder(sceneNow());
     const at = order.indexOf(state.node ?? sceneNow().explained);
     const next = state.node === null ? at : Math.max(0, Math.min(order.length - 1, at + direction));
     store.set({ node: order[next], hover: null, cell: null });

@@ -14,43 +14,37 @@ function makeKvStrip(store) {
   let waiting = false; // drawn only in sight and when the browser is idle: it costs as much as the tree
   let inSight = false;
   const whenIdle = window.requestIdleCallback || ((act) => setTimeout(act, 50)); // Safari has none
-  const room = widthKept(box, () => latest?.step && redraw(latest));
+  const room = widthKept(box, redraw);
   linkNodes(store, box);
   new IntersectionObserver((entries) => {
     inSight = entries.at(-1).isIntersecting; // A busy page is told of several changes at once, the newest last.
-    if (inSight && waiting) drawLatest();
+    if (inSight && waiting) redraw();
   }, { rootMargin: "200px" }).observe(card);
 
   function redrawSoon() {
     if (waiting) return;
     waiting = true;
-    if (inSight) whenIdle(() => waiting && drawLatest(), { timeout: 200 });
+    if (inSight) whenIdle(() => waiting && redraw(), { timeout: 200 });
   }
 
   // A run that has just begun has no step yet; its first one asks again.
-  function drawLatest() {
-    waiting = false;
-    if (latest?.step) redraw(latest);
-  }
-
-  function redraw(scene) {
+  function redraw() {
     waiting = !inSight;
-    if (waiting) return;
-    shown = kvPicture(scene, room.width, STAGE.commit);
+    if (waiting || !latest?.step) return;
+    shown = kvPicture(latest, room.width, STAGE.commit);
     box.replaceChildren(shown);
-    lightKv(shown, scene);
-  }
-
-  function clear() {
-    shown = null;
-    box.replaceChildren();
-    caption.textContent = "";
+    lightKv(shown, latest);
   }
 
   function draw(scene, changed) {
     latest = asJudged(scene);
-    if (!scene.step) return clear();
-    if ([...changed].some((name) => !POINTING.includes(name))) redrawSoon();
+    if (!scene.step) {
+      shown = null;
+      box.replaceChildren();
+      caption.textContent = "";
+      return;
+    }
+    if (!onlyLights(changed)) redrawSoon();
     else if (shown && !waiting) lightKv(shown, scene);
     caption.textContent = kvCaption(latest);
   }

@@ -12,16 +12,8 @@ function makeLanguage() {
   const tables = new Map([["en", { name: "English", texts: new Map() }]]);
   const keys = new WeakMap(); // keys by a template's strings, the same object at every call
   const listeners = new Set();
-  let chosen = remembered();
+  let chosen = readStored(KEPT);
   let code = "en";
-
-  function remembered() {
-    try {
-      return localStorage.getItem(KEPT);
-    } catch {
-      return null; // no storage, as in a private window or a frame
-    }
-  }
 
   // What was chosen if there is a table of it, else the first of the browser's languages that has one.
   function settle() {
@@ -43,12 +35,7 @@ function makeLanguage() {
   // `tag` of a language, or null for the browser's.
   function choose(tag) {
     chosen = tag;
-    try {
-      if (tag === null) localStorage.removeItem(KEPT);
-      else localStorage.setItem(KEPT, tag);
-    } catch {
-      // no storage: it lasts until the page is left
-    }
+    writeStored(KEPT, tag);
     settle();
   }
 
@@ -94,4 +81,33 @@ function makeLanguage() {
     // `listener` is called after each change, until it returns false.
     listen: (listener) => listeners.add(listener),
   };
+}
+
+// What the browser keeps under a name, or null: a private window or a frame may have no storage.
+function readStored(name, storage = "localStorage") {
+  try {
+    return window[storage].getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+// Keeps a text, or nothing for null. False where there is no room or no storage.
+function writeStored(name, text, storage = "localStorage") {
+  try {
+    if (text === null) window[storage].removeItem(name);
+    else window[storage].setItem(name, text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+// A JSON text, or null for another one.
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
 }

@@ -14,4 +14,4 @@ languageMenu.addEventListener("change", () => {
 });
 LANGUAGE.listen(drawLanguageMenu);
 drawLanguageMenu();
-(element.querySelector(".language-host") || element).replaceChildren(languageMenu);
+element.querySelector(".language-host").replaceChildren(languageMenu);

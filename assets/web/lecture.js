@@ -13,6 +13,7 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
     title: say`Large type, full screen (L); Escape ends it`, onclick: toggle }, say`Lecture mode`);
   const exit = html("button", { type: "button", class: "lecture-exit", "data-act": "lecture-exit", title: say`Ends it, as Escape does`, onclick: leave }, say`Leave lecture mode`);
   const isOn = () => root.classList.contains("is-lecture");
+  let full = false;
 
   function show(on) {
     grow();
@@ -61,10 +62,9 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
   listenWhile(root, "resize", () => isOn() && grow(), { target: window });
   listenWhile(root, "keydown", onKey, { capture: true });
   listenWhile(root, "fullscreenchange", () => {
-    const full = document.fullscreenElement === root;
-    if (!full && root.dataset.full && isOn()) show(false); // the browser’s own Escape
-    if (full) root.dataset.full = "true";
-    else delete root.dataset.full;
+    const before = full;
+    full = document.fullscreenElement === root;
+    if (before && !full && isOn()) show(false); // the browser’s own Escape
   });
   return { button, exit, toggle, isOn };
 }

@@ -2,11 +2,9 @@
 
 // Any element below `area` with data-node lights on hover, and is pinned on click.
 function linkNodes(store, area) {
-  const nodeAt = (event) => {
-    const target = event.target.closest && event.target.closest("[data-node]");
-    if (!target || !area.contains(target)) return null;
-    if (target.dataset.step !== undefined && Number(target.dataset.step) !== store.state.index) return null;
-    return Number(target.dataset.node);
+  const nodeAt = ({ target }) => {
+    const part = target.closest("[data-node]");
+    return part && Number(part.dataset.node);
   };
   area.addEventListener("pointerover", (event) => store.set({ hover: nodeAt(event) }));
   area.addEventListener("pointerleave", () => store.set({ hover: null }));

@@ -27,13 +27,10 @@ function makeMask(store) {
 
   // In the canvas's own pixels, whatever the lecture mode's zoom.
   function pointTo(event) {
+    if (!plan) return;
     const seen = canvas.getBoundingClientRect();
     const scale = canvas.offsetWidth / seen.width;
-    point((event.clientX - seen.left) * scale, (event.clientY - seen.top) * scale);
-  }
-
-  function point(x, y) {
-    if (!plan) return;
+    const [x, y] = [(event.clientX - seen.left) * scale, (event.clientY - seen.top) * scale];
     const row = Math.floor((y - plan.top) / plan.cell);
     const column = x < plan.left - plan.prefix || x < 0 ? null : x < plan.left ? -1 : Math.floor((x - plan.left) / plan.cell);
     const inside = row >= 0 && row < plan.count && column !== null && column < plan.count;
@@ -56,7 +53,7 @@ function makeMask(store) {
     for (const button of choice) button.setAttribute("aria-pressed", String(button.dataset.labels === scene.state.labels));
     // Where not every label has room, the pointed row's is drawn in place of its neighbours'.
     const crowded = plan && plan.cell < LABEL && (changed.has("node") || changed.has("hover"));
-    paint(scene, crowded || [...changed].some((name) => !POINTING.includes(name)));
+    paint(scene, crowded || !onlyLights(changed));
     caption.textContent = captionOf(scene);
     canvas.setAttribute("aria-label", say`${plural(scene.step.nodes.length, "row")}: the root and ${plural(scene.step.nodes.length - 1, "guess", "guesses")}.` + " "
       + say`Every row sees the ${committedWords(scene)}, itself and its ancestors in the tree.`);

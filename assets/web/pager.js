@@ -7,7 +7,6 @@ function makePager(grid, cards) {
   const sight = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) {
       const button = buttons.get(target);
-      if (!button) continue;
       button.setAttribute("aria-current", String(isIntersecting));
       if (isIntersecting) row.scrollTo({ left: button.offsetLeft - row.offsetLeft - 60, behavior: "smooth" });
     }

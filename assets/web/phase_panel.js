@@ -8,8 +8,7 @@ function makePhasePanel(store) {
   const words = html("p", { class: "mdv-phasewords", "data-role": "phase", role: "status" });
   const shapes = html("p", { class: "mdv-shapes", "data-role": "shapes" });
   const picture = html("div", { class: "mdv-phasepic" });
-  const told = html("div", { class: "mdv-phasetold" }, words, shapes);
-  const body = [told, picture];
+  const body = [html("div", { class: "mdv-phasetold" }, words, shapes), picture];
   const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
   // The picture is as wide, but hidden at first: what is drawn is not to move once guesses fly to it.
@@ -23,16 +22,14 @@ function makePhasePanel(store) {
 
   // The next or the previous phase, over the border of the step; `playing` is left as it is.
   function move(direction) {
-    const { steps } = state.trace;
-    const own = phasesOf(steps[state.index]);
-    const at = own.indexOf(phaseIn(steps[state.index], state.phase));
-    if (state.phase === null) return store.set({ phase: own[0] });
-    if (own[at + direction]) return store.set({ phase: own[at + direction] });
-    const next = state.index + direction;
-    if (!steps[next]) return;
-    const there = phasesOf(steps[next]);
-    store.goto(next);
-    store.set({ phase: direction > 0 ? there[0] : there.at(-1) });
+    const { trace: { steps }, index, phase } = state;
+    const own = phasesOf(steps[index]);
+    const beside = phase === null ? own[0] : own[own.indexOf(phaseIn(steps[index], phase)) + direction];
+    if (beside) return store.set({ phase: beside });
+    const next = steps[index + direction];
+    if (!next) return;
+    store.goto(index + direction);
+    store.set({ phase: phasesOf(next).at(direction > 0 ? 0 : -1) });
   }
 
   const atEnd = () => {
@@ -60,7 +57,7 @@ function makePhasePanel(store) {
       for (const part of body) part.hidden = true; // else the words of the run before stay
       return;
     }
-    if (![...changed].every((name) => POINTING.includes(name))) {
+    if (!onlyLights(changed)) {
       const own = phasesOf(scene.step);
       for (const [name, button] of buttons) {
         button.hidden = !own.includes(name);

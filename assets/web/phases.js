@@ -26,24 +26,17 @@ function phaseIn(step, phase) {
   return own.find((name) => STAGE[name] >= STAGE[phase]) ?? own.at(-1);
 }
 
-// Milliseconds of the phase and their share of the step; null where another phase's clock counts it.
-function timeOfPhase({ ms }, phase) {
-  if (!ms) return null;
-  const clock = TIMED_BY[phase];
-  const total = ms.total || 1;
-  return { clock, own: clock === phase, owner: say(PHASE_TITLES[clock]), ms: ms[clock] ?? 0, share: (ms[clock] ?? 0) / total };
-}
-
 // A recording's milliseconds are of another day and machine than the tabs' speeds, so only shares are shown.
 const isRecording = ({ note, failure }) => Boolean(note && !failure);
 
 function timeWords(step, phase, recording) {
-  const time = timeOfPhase(step, phase);
-  if (!time) return "";
-  if (!time.own && phasesOf(step).includes(time.clock)) return say`time counted with “${time.owner}”`;
+  if (!step.ms) return "";
+  const clock = TIMED_BY[phase];
+  if (clock !== phase && phasesOf(step).includes(clock)) return say`time counted with “${say(PHASE_TITLES[clock])}”`;
   if (recording && step.index === 0) return ""; // it was timed cold, so its shares are those of no other step
-  if (recording) return say`${Math.round(100 * time.share)} % of the step in this recording`;
-  return say`${decimal(time.ms, time.ms < 10 ? 2 : 1)} ms, ${Math.round(100 * time.share)} % of the step`;
+  const ms = step.ms[clock] ?? 0;
+  const share = Math.round((100 * ms) / (step.ms.total || 1));
+  return recording ? say`${share} % of the step in this recording` : say`${decimal(ms, ms < 10 ? 2 : 1)} ms, ${share} % of the step`;
 }
 
 // Shapes as [name, shape]: letters with this step's numbers where the trace has them.

@@ -15,6 +15,12 @@ function treeRows(parents) {
   return rows;
 }
 
+// The names of the columns, above their chips.
+const columnTexts = (plan) => plan.columns.map((name, depth) =>
+  svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name));
+
+const setSize = (picture, width, height, zoom = 1) => fill(picture, { width: width * zoom, height: height * zoom, viewBox: `0 0 ${width} ${height}` });
+
 // From the right end of a node to the left end of its child, by the columns and rows that both stand in.
 function edgePath(plan, fromDepth, fromRow, toDepth, toRow) {
   const half = plan.style.height / 2;

@@ -6,11 +6,11 @@ const NEXT = phrase("for the next run");
 // of the controls now, `hypothetical`: those that the shown step is judged by instead, if it is.
 function notesOf(made, settings, hypothetical) {
   const notes = {};
-  for (const name of Object.keys(settings || {})) {
+  for (const name of Object.keys(settings)) {
     const applied = !made || !(name in made) || sameSetting(name, made, settings);
     notes[name] = applied || (hypothetical && JUDGING.includes(name)) ? "" : say(NEXT);
   }
-  for (const [name, words] of Object.entries(idleSettings(settings || {}))) if (words && name in notes) notes[name] = words;
+  for (const [name, words] of Object.entries(idleSettings(settings))) if (words && name in notes) notes[name] = words;
   return notes;
 }
 
@@ -70,7 +70,7 @@ function idleSettings(settings) {
 
 // Why ε and δ count for nothing with these settings and what would change that, in one sentence of both, or "".
 function idleBar({ acceptance, temperature, method }) {
-  if (METHODS[method] && METHODS[method].mark === "") return say`ε and δ have no effect: this method guesses nothing`;
+  if (!drafts(method)) return say`ε and δ have no effect: this method guesses nothing`;
   const greedy = temperature <= 0;
   if (acceptance === undefined || acceptance === "typical") return greedy ? say`ε and δ have no effect at temperature 0 (greedy matching): raise it` : "";
   return greedy ? say`ε and δ have no effect: choose the rule “typical” and T > 0` : say`ε and δ have no effect: choose the rule “typical”`;
@@ -82,6 +82,6 @@ function formerWords({ made, settings, putAway }) {
   const mode = made?.mode || "complete";
   const next = settings?.mode === "complete" ? say`run the prompt to see its own` : say`send a message to see the reply’s`;
   if (mode === "chat" && putAway.includes(made)) return say`These are the steps of the conversation before: ${next}.`;
-  if (!settings || !settings.mode || settings.mode === mode) return "";
+  if (!settings?.mode || settings.mode === mode) return "";
   return mode === "chat" ? say`These are the steps of the chat’s last reply: ${next}.` : say`These are the steps of a text, not of this conversation: ${next}.`;
 }

@@ -2,7 +2,8 @@
 
 const STREAMED = ["index", "follow", "revision"]; // state that the steps of a live run change
 const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
-const POINTING = ["hover", "cell", "node", "pinned"]; // changes that only light something
+const POINTING = ["hover", "cell", "node", "pinned"];
+const onlyLights = (changed) => [...changed].every((name) => POINTING.includes(name));
 
 function makeStore(draw) {
   const state = {
@@ -51,11 +52,17 @@ function makeStore(draw) {
     set({ index: next, follow: next === last, hover: null, cell: null, ...(keep ? {} : { node: null, pinned: false }) });
   }
 
+  // A move that the reader makes.
+  function jump(index) {
+    set({ playing: false });
+    goto(index);
+  }
+
   function redraw() {
     set({ revision: state.revision + 1 });
   }
 
-  return { state, set, goto, redraw, windows };
+  return { state, set, goto, jump, redraw, windows };
 }
 
 // What the drawings need, derived from the state once a frame.
@@ -100,17 +107,18 @@ function receive(store, text) {
 function apply(store, message, key = null) {
   if (message.kind === "several") return message.messages.forEach((each) => apply(store, each, key));
   const { state } = store;
-  const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null };
+  const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null,
+    note: "", failure: "", beside: null, key, bytes: 0, lost: "" };
   if (message.kind === "trace") {
     const own = message.settings || null; // the page sets its controls to them as well
     const trace = unpackedTrace(message.trace);
     const index = Math.min(Math.max(0, trace.steps.length - 1), message.at === "turning" ? turningStep(trace) : message.at || 0);
-    store.set({ ...fresh, index, trace, packed: message.trace, note: message.note || "", failure: "", live: false, follow: false, beside: message.beside || null, key: null, bytes: 0, lost: "" });
+    store.set({ ...fresh, index, trace, packed: message.trace, note: message.note || "", live: false, follow: false, beside: message.beside || null, key: null });
     store.set({ made: own, settings: own ? { ...state.settings, ...own } : state.settings });
   } else if (message.kind === "begin") {
-    begin(store, { ...fresh, key }, message.trace);
+    begin(store, fresh, message.trace);
   } else if (message.kind === "steps") {
-    if (state.run !== message.run) begin(store, { ...fresh, key }, null);
+    if (state.run !== message.run) begin(store, fresh, null);
     appendSteps(store, message);
   } else if (message.kind === "end" && state.run === message.run) {
     state.packed.output = state.trace.output = message.output;
@@ -121,12 +129,10 @@ function apply(store, message, key = null) {
   store.redraw();
 }
 
-const shellOf = (trace) => ({ model: {}, config: {}, prompt: { text: "" }, ...trace, steps: [], output: null });
-
 function begin(store, fresh, head) {
-  const trace = shellOf(head);
+  const trace = { model: {}, config: {}, prompt: { text: "" }, ...head, steps: [], output: null };
   const packed = { ...trace, schema_version: PACKED_VERSION, ...emptyTables(), steps: [] };
-  store.set({ ...fresh, trace, packed, tables: emptyTables(), made: store.state.asked, note: "", failure: "", live: true, follow: true, beside: null, bytes: 0, lost: "" });
+  store.set({ ...fresh, trace, packed, tables: emptyTables(), made: store.state.asked, live: true, follow: true });
 }
 
 // Steps of a live run, with what they add to its tables.
@@ -139,8 +145,5 @@ function appendSteps(store, message) {
   for (const step of message.steps) steps.push(unpackedStep(step, steps.length, state.tables));
   if (state.packed.steps) state.packed.steps.push(...message.steps);
   store.windows.grew(message.first);
-  if (state.follow && steps.length) {
-    store.goto(steps.length - 1);
-    store.set({ follow: true });
-  }
+  if (state.follow && steps.length) store.goto(steps.length - 1);
 }

@@ -16,7 +16,7 @@ function makeStrip(store) {
   const card = html("section", { class: "mdv-card mdv-area-text", "aria-label": say`Text` },
     cardHead(say`Text`, say`every token, marked by who proposed it`, legend, tools.box), box);
   const [before, behind] = [-TURN, TURN].map((by) => html("button", { type: "button", class: "mdv-textmore", hidden: true, onclick: () => turn(by) }));
-  const drawn = { trace: null, pages: new Map(), tokens: new Map() }; // `restart` adds the rest
+  const drawn = { trace: null, pages: new Map() }; // `restart` adds the rest
 
   box.addEventListener("click", (event) => {
     const token = event.target.closest("[data-node]");
@@ -36,7 +36,7 @@ function makeStrip(store) {
   });
 
   function restart(trace) {
-    for (const part of [drawn.pages, drawn.tokens]) part.clear();
+    drawn.pages.clear();
     const pieces = promptPieces(trace.prompt);
     Object.assign(drawn, { trace, pieces, promptPages: Math.max(1, Math.ceil(pieces.length / PAGE_TOKENS)), first: 0, last: -1, steps: 0,
       heads: -1, drafter: "", at: -1, lit: null, sources: [] });
@@ -56,13 +56,8 @@ function makeStrip(store) {
   }
 
   function promptPage(page) {
-    const span = html("span", { class: "mdv-prompt" });
     const start = page * PAGE_TOKENS;
-    drawn.pieces.slice(start, start + PAGE_TOKENS).forEach((piece, i) => {
-      const token = promptToken(piece);
-      drawn.tokens.set(start + i, token);
-      span.append(token);
-    });
+    const span = html("span", { class: "mdv-prompt" }, ...drawn.pieces.slice(start, start + PAGE_TOKENS).map(promptToken));
     if (!drawn.pieces.length) readable(span, drawn.trace.prompt?.text || "");
     return span;
   }
@@ -91,7 +86,6 @@ function makeStrip(store) {
       if (page >= first && page <= last) continue;
       for (const element of elements) element.remove();
       drawn.pages.delete(page);
-      if (page < drawn.promptPages) for (let i = page * PAGE_TOKENS; i < (page + 1) * PAGE_TOKENS; i++) drawn.tokens.delete(i);
     }
     let next = behind;
     for (let page = last; page >= first; page--) {
@@ -208,7 +202,7 @@ function makeStrip(store) {
   function tokenAt(place) {
     const { prompt } = drawn.trace;
     const left = place - (prompt?.token_ids || []).length;
-    if (left < 0) return drawn.tokens.get(place);
+    if (left < 0) return drawn.pieces.length ? drawn.pages.get(Math.floor(place / PAGE_TOKENS))?.[0].children[place % PAGE_TOKENS] : undefined;
     const { tokens } = sumsOf(drawn.trace);
     const position = placeIn(tokens, left);
     const group = groupAt(position);

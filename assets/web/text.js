@@ -10,13 +10,12 @@ function visible(text, tokenId) {
 }
 
 const quoted = (node) => "“" + visible(node.text, node.token_id) + "”";
-const isSign = (char) => "␣⏎⇥␍⍽·".includes(char);
 
 // Split the visible form into runs of plain text and of signs, so that the signs can be drawn paler.
 function runs(shown) {
   const parts = [];
   for (const char of shown) {
-    const sign = isSign(char);
+    const sign = "␣⏎⇥␍⍽·".includes(char);
     if (parts.length && parts.at(-1).sign === sign) parts.at(-1).text += char;
     else parts.push({ text: char, sign });
   }

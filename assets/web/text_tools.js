@@ -22,8 +22,7 @@ function makeTextTools(store) {
     if (at < 0) at = searched.text.indexOf(words);
     said.textContent = at < 0 ? say`not in the text` : "";
     if (at < 0) return;
-    store.set({ playing: false });
-    store.goto(placeIn(characters, at));
+    store.jump(placeIn(characters, at));
   }
 
   async function copyText() {

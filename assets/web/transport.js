@@ -17,8 +17,8 @@ function makeTransport(store, phases) {
   const lastIndex = () => state.trace.steps.length - 1;
   const play = control("play", say`Play (space)`, () => toggle());
   const buttons = [
-    control("first", say`First step (Home)`, () => jump(0)), control("prev", say`Previous step (←)`, () => jump(state.index - 1)), play,
-    control("next", say`Next step (→)`, () => jump(state.index + 1)), control("last", say`Last step (End)`, () => jump(lastIndex())),
+    control("first", say`First step (Home)`, () => store.jump(0)), control("prev", say`Previous step (←)`, () => store.jump(state.index - 1)), play,
+    control("next", say`Next step (→)`, () => store.jump(state.index + 1)), control("last", say`Last step (End)`, () => store.jump(Infinity)),
   ];
   const ticks = html("canvas", { class: "mdv-ticks", "aria-hidden": "true" });
   const range = html("input", { type: "range", class: "mdv-range", min: 0, max: 0, step: 1, "aria-label": say`Step` });
@@ -33,14 +33,9 @@ function makeTransport(store, phases) {
   let timer = null;
   let latest = null;
 
-  range.addEventListener("input", () => jump(Number(range.value)));
+  range.addEventListener("input", () => store.jump(Number(range.value)));
   speed.addEventListener("change", () => store.set({ speed: Number(speed.value) }));
   const room = widthKept(scrub, () => latest && (latest.step || latest.brief) && paintTicks(latest));
-
-  function jump(index) {
-    store.set({ playing: false });
-    store.goto(index);
-  }
 
   function toggle() {
     if (!state.trace || lastIndex() < 0) return;
@@ -123,5 +118,5 @@ function makeTransport(store, phases) {
     }
   }
 
-  return { card, draw, jump, toggle, lastIndex };
+  return { card, draw, toggle };
 }

@@ -43,11 +43,8 @@ function makeTree(store, whole = false) {
 
   function scale(factor) {
     zoom.factor = Math.max(0.5, Math.min(2, factor));
-    for (const [part, height] of [[picture, zoom.height], [header, HEADER]]) {
-      part.setAttribute("width", zoom.width * zoom.factor);
-      part.setAttribute("height", height * zoom.factor);
-      part.setAttribute("viewBox", `0 0 ${zoom.width} ${height}`);
-    }
+    setSize(picture, zoom.width, zoom.height, zoom.factor);
+    setSize(header, zoom.width, HEADER, zoom.factor);
   }
 
   function fit() {
@@ -129,8 +126,7 @@ function makeTree(store, whole = false) {
     const words = plan.columns.join("\n") + plan.style.width + " " + plan.gap;
     if (header.words === words) return;
     header.words = words;
-    header.replaceChildren(...plan.columns.map((name, depth) =>
-      svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name)));
+    header.replaceChildren(...columnTexts(plan));
   }
 
   // The size a tree starts with: as large as the box has room for, but never too small to read.
@@ -178,7 +174,7 @@ function makeTree(store, whole = false) {
     if (active && changed.has("node")) afterwards.push(() => show(zoom.plan, lit));
   }
 
-  return { card, draw, order: drawingOrder };
+  return { card, draw };
 }
 
 // Coordinates of everything drawn. The bonus token hangs after the path's end, on a row of its own if that node has

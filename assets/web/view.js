@@ -32,7 +32,7 @@ function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}
     for (const builder of builders) builder(view);
   }
 
-  listenToEvents(host, store, () => parts.transport);
+  listenToEvents(host, store);
   build();
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
@@ -83,7 +83,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   let rested = { at: -MOST_REST_MS, cost: 0 }; // when that was drawn, and how long it took
   let waiting = false;
   host.replaceChildren(root);
-  listenToKeys(root, store, { transport, tree, phases }, () => scene, lecture);
+  listenToKeys(root, store, { transport, phases }, () => scene, lecture);
   watchTheme(root, () => {
     ink = null;
     store.redraw();
@@ -96,7 +96,10 @@ function buildParts(host, store, uid, { lecture, whole }) {
       ink = null;
     }
     ink ??= readInks(root);
-    if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) tellNotes(host, next);
+    if (!scene || ["trace", "settings", "made"].some((name) => changed.has(name))) {
+      const { made, settings } = next.state;
+      host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(made, settings ?? {}, next.hypothetical) }));
+    }
     flights.before(scene, next, changed);
     scene = Object.assign(next, { uid, ink });
     root.classList.toggle("is-empty", !scene.trace);
@@ -110,35 +113,25 @@ function buildParts(host, store, uid, { lecture, whole }) {
     tellAway();
     if (!scene.trace) return;
     store.windows.look(scene.index);
-    if (scene.brief) return drawBrief(changed);
-    for (const name of missed) changed.add(name);
-    missed = new Set();
-    const lightOnly = [...changed].every((name) => POINTING.includes(name));
-    if (!lightOnly) {
+    if (!scene.brief) for (const name of missed) changed.add(name);
+    missed = scene.brief ? new Set([...missed, ...changed]) : new Set();
+    if (!onlyLights(changed)) {
       drawBadges(badges, scene);
-      transport.draw(scene);
-      counters.draw(scene);
-      worth.draw(scene);
-      banner.draw(scene);
+      for (const part of [transport, counters, worth]) part.draw(scene);
+      if (!scene.brief) banner.draw(scene);
     }
     const afterwards = []; // scrolling reads the layout, so it waits until everything is drawn
-    for (const part of [strip, phases, tree]) part.draw(scene, changed, afterwards);
-    for (const name of changed) left.add(name);
-    if (mayWait(scene.state, changed)) restSoon();
-    else drawRest(afterwards);
+    strip.draw(scene, changed, afterwards);
+    if (!scene.brief) drawDetails(changed, afterwards); // else they stay until those of this step have come
     for (const act of afterwards) act();
     flights.after(scene);
   }
 
-  // Text and counters at once; everything else stays until the details have come.
-  function drawBrief(changed) {
-    for (const name of changed) missed.add(name);
-    drawBadges(badges, scene);
-    transport.draw(scene);
-    counters.draw(scene);
-    const afterwards = [];
-    strip.draw(scene, changed, afterwards);
-    for (const act of afterwards) act();
+  function drawDetails(changed, afterwards) {
+    for (const part of [phases, tree]) part.draw(scene, changed, afterwards);
+    for (const name of changed) left.add(name);
+    if (mayWait(scene.state, changed)) restSoon();
+    else drawRest(afterwards);
   }
 
   function tellAway() {
@@ -171,12 +164,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     rested = { at, cost: performance.now() - at };
   }
 
-  return { root, draw, transport };
-}
-
-// To the page around the view: what to say beside each control.
-function tellNotes(host, { state, hypothetical }) {
-  host.dispatchEvent(new CustomEvent("notes", { detail: notesOf(state.made, state.settings, hypothetical) }));
+  return { root, draw };
 }
 
 // Back to the settings that the run was judged by, here and in the page's controls.
@@ -242,16 +230,14 @@ function ruleName({ acceptance, temperature, epsilon, delta }) {
 
 // Events from the page around the view: "settings" {temperature, epsilon, …}, what its controls hold now;
 // "worths", what recorded runs are worth by their names, when the speeds of all tabs have changed;
-// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away; "goto" {step}. They may be dispatched on the view, inside it, or on the
-// component's element around it (caught on their way down).
-function listenToEvents(host, store, transportNow) {
-  const meant = (event) => host.contains(event.target) || (event.target !== document.body && event.target.contains && event.target.contains(host));
-  const on = (name, act) => listenWhile(host, name, (event) => meant(event) && act(event.detail), { capture: true });
+// "asked", the same when a run is asked for, with what is "fixed" for that run whatever they hold; "anew" when the conversation is put away. They are dispatched on the view or
+// on the component's element around it (caught on their way down).
+function listenToEvents(host, store) {
+  const on = (name, act) => listenWhile(host, name, ({ target, detail }) => target.contains(host) && act(detail), { capture: true });
   on("settings", (detail) => store.set({ settings: detail }));
   on("asked", ({ fixed, ...held }) => store.set({ settings: { ...store.state.settings, ...held }, asked: { ...held, ...fixed }, failure: "" }));
   on("worths", ({ worths }) => worths && store.state.run in worths && store.set({ beside: worths[store.state.run] }));
   on("anew", () => store.set({ putAway: [store.state.made, store.state.asked] }));
-  on("goto", (detail) => store.state.trace && transportNow().jump(Number(detail.step ?? detail)));
 }
 
 // The canvases read their colours when they are painted: paint again when the theme changes.

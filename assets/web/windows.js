@@ -85,27 +85,25 @@ function makeWindows(store) {
 
   async function load(request) {
     if (request !== asked) return;
-    let found = null;
+    const { key, number, trace, life } = request;
+    let [found, lost] = [null, ""];
     try {
-      found = await ofServer(window.medusaChannel.steps(request.key, request.number, request.life.signal));
+      found = await ofServer(window.medusaChannel.steps(key, number, life.signal));
     } catch (error) {
-      if (request !== asked) return;
-      [asked, failed] = [null, request.number];
-      store.set({ lost: error.message });
-      return store.redraw();
+      lost = error.message;
     }
     if (request !== asked) return;
     asked = null;
-    if (request.trace !== state.trace) return;
-    put(request.number, found);
-    store.set({ lost: "" });
+    if (lost) {
+      failed = number;
+    } else {
+      if (trace !== state.trace) return;
+      fillIn(trace.steps, 0, number, found, state.tables);
+      use(number);
+      dropOthers();
+    }
+    store.set({ lost });
     store.redraw();
-  }
-
-  function put(number, found) {
-    fillIn(state.trace.steps, 0, number, found, state.tables);
-    use(number);
-    dropOthers();
   }
 
   // Steps with their details, for what reads several; the view keeps none of them that it does not hold already.

@@ -105,13 +105,15 @@ def test_the_cache_is_drawn_where_a_busy_page_hears_at_once_that_it_went_and_cam
     page.evaluate("""() => {
       window.seen = [];
       window.IntersectionObserver = class {
-        constructor(told) { window.seen.push(told); }
-        observe() {}
+        constructor(told) { this.told = told; window.seen.push(this); }
+        observe(target) { this.target = target; }
         unobserve() {}
         disconnect() {}
       };
       window.view = mountFresh();
-      for (const told of window.seen) told([{ isIntersecting: false }, { isIntersecting: true }]);
+      for (const { told, target } of window.seen) {
+        told([false, true].map((isIntersecting) => ({ target, isIntersecting })));
+      }
     }""")
     name, trace = next(iter(traces(engine).items()))
     page.evaluate("(message) => view.receive(message)", message_trace(name, trace))

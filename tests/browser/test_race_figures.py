@@ -48,7 +48,7 @@ def calculate(chromium):
 )
 def test_a_figure_has_no_more_digits_than_its_range_allows(calculate, middle, low, high, runs, said):
     figure = {"middle": middle, "low": low, "high": high, "runs": runs}
-    assert calculate("(range) => inDigits(range)", figure) == said
+    assert calculate("(range) => middleWords(range)", figure) == said
 
 
 def tables(ours, plain):

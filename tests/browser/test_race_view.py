@@ -52,7 +52,7 @@ def show(empty_page):
     def open_replay(value, reduced_motion="reduce"):
         empty_page.emulate_media(reduced_motion=reduced_motion)
         empty_page.set_content(
-            f"<style>{race_css()}</style><div id='part'><div class='race-host'></div></div>"
+            f"<style>{race_css()}</style><div id='part' class='block'><div class='race-host'></div></div>"
         )
         empty_page.evaluate(MOUNT, [script, value])
         return empty_page

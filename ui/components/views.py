@@ -110,7 +110,7 @@ class DecodeView(ScriptedView):
 
 
 RACE_SCRIPTS = (
-    "language.js", "dom.js", "settings.js",
+    "language.js", "dom.js", "text.js", "settings.js",
     *(f"race/{name}.js" for name in ("records", "lane", "summary", "gallery", "player")),
 )  # fmt: skip
 
@@ -167,7 +167,7 @@ def editor_script() -> str:
 
 LEARN_SCRIPTS = (
     "facts", "drafted", "exact", "needs", "telling", "formulas", "words", "hardware", "yours", "pictures",
-    "memory", "glossary", "card", "own_run", "keyboard", "stage", "panel",
+    "glossary", "card", "own_run", "keyboard", "stage", "panel",
 )  # fmt: skip
 # JavaScript that passes an event the reader's question in its hidden first input. ANSWERED tells the answer.
 ASKED = """(_, ...others) => [document.querySelector(".learn-host").learn.asked(), ...others]"""

@@ -2,7 +2,7 @@
 // One picture for the phase Propose and for the cards of Learn. The words are the drafters' own (METHODS).
 
 const MOST_GUESSES = 4; // guesses of a column
-const [MOST_COPIES, MOST_AGREEING] = [3, 6]; // copies under one another, and tokens shown to agree before each
+const [MOST_COPIES, MOST_COPIED, MOST_AGREEING] = [3, 8, 6]; // copies under one another, tokens of each, and tokens shown to agree before it
 
 // `step`, `steps`: those of the run up to this one, `trace`: the run. A node for each drafter that proposed.
 function draftingPicture({ step, steps, trace }) {
@@ -105,13 +105,9 @@ function copyStarts(own) {
 
 // Copied guesses under the place that they were copied from: what agrees, and what is guessed after it.
 function copyPicture({ step, steps, trace, first }) {
-  const chain = [first];
-  for (;;) {
-    const last = chain.at(-1);
-    const next = step.nodes.find((node) => node.parent === last.id && isKnown(node.origin.back));
-    if (!next || chain.length === 8) break;
-    chain.push(next);
-  }
+  const chain = [];
+  const copyAfter = ({ id }) => step.nodes.find((node) => node.parent === id && isKnown(node.origin.back));
+  for (let node = first; node && chain.length < MOST_COPIED; node = copyAfter(node)) chain.push(node);
   const textAt = textReader({ step, steps, trace, chain });
   const base = step.cache_length + first.depth - 1; // the place of the token before the guesses
   const { back } = first.origin;

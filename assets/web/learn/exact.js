@@ -91,7 +91,7 @@ function exactPicture({ facts, say }) {
   return [
     html("h4", {}, ...say.nodes("exact_place", { parent: facts.place_parent })),
     html("div", { class: "learn-exact" }, ...rows.map((row) => row.node)),
-    bit("learn-key", ...["both", "refused", "left", "count"].map((kind) => html("span", {}, html("i", { class: "is-" + kind }), say("exact_" + kind)))),
+    keyRow(["both", "refused", "left", "count"], (kind) => say("exact_" + kind)),
     html("div", { class: "learn-buttons" }, ...buttons, clear), told,
     html("label", { class: "learn-wrongway learn-secret" }, wrong, " ", say("wrong_way")),
   ];

@@ -35,25 +35,26 @@ function factsOfHeads(trace, records) {
   };
 }
 
+const largest = (rows, valueOf) => rows.reduce((one, row) => (valueOf(row) > valueOf(one) ? row : one));
+
 // Times of the record at the size nearest to this run's tree, and the sizes that pay most and least.
 function factsOfTimes(trace, step, records) {
   const rows = records.latency;
   const plain = rows[0];
-  const own = rows.reduce((best, row) => (Math.abs(row.nodes - step.nodes.length) < Math.abs(best.nodes - step.nodes.length) ? row : best));
-  const rate = (row) => row.tokens_per_step / (row.step_ms / plain.step_ms);
-  const best = rows.reduce((one, row) => (rate(row) > rate(one) ? row : one));
+  const overheadOf = (row) => row.step_ms / plain.step_ms;
+  const own = largest(rows, (row) => -Math.abs(row.nodes - step.nodes.length));
+  const best = largest(rows, (row) => row.tokens_per_step / overheadOf(row));
   const big = rows.at(-1);
-  const overhead = own.step_ms / plain.step_ms;
   const mean = factsOfRun(trace).mean_value;
   // A reader who divides what is shown is to come to the same result.
   const ratio = (above, below) => decimal(Number(decimal(above)) / Number(decimal(below)));
   const told = (name, row) => ({
     [name + "_nodes"]: row.nodes, [name + "_mean"]: decimal(row.tokens_per_step),
-    [name + "_overhead"]: decimal(row.step_ms / plain.step_ms), [name + "_speedup"]: ratio(row.tokens_per_step, row.step_ms / plain.step_ms),
+    [name + "_overhead"]: decimal(overheadOf(row)), [name + "_speedup"]: ratio(row.tokens_per_step, overheadOf(row)),
   });
   return {
-    plain_ms: decimal(plain.step_ms), tree_ms: decimal(own.step_ms), measured_nodes: own.nodes, overhead: decimal(overhead),
-    sized: records.base === trace.model.base && rows.length > 2, speedup: ratio(mean, overhead), ...told("best", best), ...told("big", big),
+    plain_ms: decimal(plain.step_ms), tree_ms: decimal(own.step_ms), measured_nodes: own.nodes, overhead: decimal(overheadOf(own)),
+    sized: records.base === trace.model.base && rows.length > 2, speedup: ratio(mean, overheadOf(own)), ...told("best", best), ...told("big", big),
   };
 }
 
@@ -64,7 +65,7 @@ function factsOfMethods({ methods }) {
 
 function factsOfLearning({ accuracies, head_decay: decay, trainings }) {
   const rights = accuracies.map((row) => row[0]);
-  const worst = trainings.reduce((one, row) => (row.loss > one.loss ? row : one));
+  const worst = largest(trainings, (row) => row.loss);
   return {
     decay, heads_known: rights.length, last_right: percent(rights.at(-1)), chance: percent(rights[0] ** rights.length),
     worst: worst.label, worst_loss: decimal(worst.loss), plain_loss: decimal(trainings[0].loss),

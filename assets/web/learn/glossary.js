@@ -11,7 +11,7 @@ function makeGlossary({ onSeen }) {
   function draw(newTexts) {
     texts = newTexts;
     summary.textContent = texts.words.glossary;
-    list.replaceChildren(...texts.glossary.flatMap((entry) => [html("dt", { id: "learn-term-" + entry.id }, entry.term), html("dd", {}, ...meaning(entry))]));
+    list.replaceChildren(...texts.glossary.flatMap((entry) => [html("dt", {}, entry.term), html("dd", {}, ...meaning(entry))]));
     close();
   }
 

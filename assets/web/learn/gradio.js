@@ -3,4 +3,4 @@
 const learnHost = element.querySelector(".learn-host");
 learnHost.learn = mountLearn(learnHost, JSON.parse(props.value));
 learnHost.addEventListener("ask", () => trigger("ask"));
-watch("value", () => learnHost.learn.renew && learnHost.learn.renew(JSON.parse(props.value).records));
+watch("value", () => learnHost.learn?.renew(JSON.parse(props.value).records));

@@ -10,10 +10,8 @@ function cachePassesPicture({ facts, say }) {
   const pass = (again) => squares((line, place) => (place > line ? "" : place === line || again ? "is-computed" : "is-held"));
   const side = (name, again, work, kind = "") => bit("learn-side" + kind, html("h4", {}, say(name)), grid("is-passes", pass(again)), html("p", {}, say(work, facts)));
   return [bit("learn-sides", side("without_cache", true, "without_work"), side("with_cache", false, "with_work", " learn-secret")),
-    key(say, "computed", "held"), html("p", { class: "learn-caption" }, say("passes_axes"))];
+    keyRow(["computed", "held"], (kind) => say("key_" + kind)), html("p", { class: "learn-caption" }, say("passes_axes"))];
 }
-
-const key = (say, ...kinds) => bit("learn-key", ...kinds.map((kind) => html("span", {}, html("i", { class: "is-" + kind }), say("key_" + kind))));
 
 const ROOF = { width: 640, height: 300, left: 74, right: 18, top: 22, bottom: 50 };
 
@@ -47,7 +45,7 @@ function rooflinePicture({ facts, records, say }) {
 function tilesPicture({ facts, records, say }) {
   const tiles = squares((row, column) => (column > row ? "" : row >> 1 === 2 && column >> 1 === 1 ? "is-now" : row >> 1 < 2 || (row >> 1 === 2 && column >> 1 < 1) ? "is-done" : "is-waiting"));
   const scores = bit("learn-side", html("h4", {}, say("tiles_title")), grid("is-tiles", tiles), html("p", { class: "learn-secret" }, say("tiles_words", facts)));
-  return [bit("learn-sides", scores, pagesPart(facts, records.computed.paging, say)), key(say, "now", "done", "used", "reserved")];
+  return [bit("learn-sides", scores, pagesPart(facts, records.computed.paging, say)), keyRow(["now", "done", "used", "reserved"], (kind) => say("key_" + kind))];
 }
 
 // Three texts in a reserved cache, and the same texts in pages.

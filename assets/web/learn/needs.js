@@ -35,12 +35,10 @@ function secondGuess(step) {
 
 // Tokens that a tree of first guesses alone would have kept.
 function keptAlone(step) {
-  let [at, count] = [0, 1];
-  for (;;) {
-    const next = step.nodes.find((node) => node.parent === at && isFirst(node) && node.passes);
-    if (!next) return count;
-    [at, count] = [next.id, count + 1];
-  }
+  let count = 0;
+  const firstAfter = ({ id }) => step.nodes.find((node) => node.parent === id && isFirst(node) && node.passes);
+  for (let node = step.nodes[0]; node; node = firstAfter(node)) count++;
+  return count;
 }
 
 function factsOfSecond(step, { steps }) {

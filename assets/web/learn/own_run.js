@@ -43,7 +43,6 @@ function makeOwnRun({ onRun, onRecorded }) {
   function start() {
     const host = decodeHostOfPage();
     const prompt = decodePrompt();
-    if (!host || !prompt) return;
     if (document.querySelector("#decode-run").ariaDisabled === "true") {
       said.textContent = words.busy;
       return;
@@ -82,8 +81,7 @@ function makeOwnRun({ onRun, onRecorded }) {
 function openInDecode(trace, index) {
   const host = decodeHostOfPage();
   const panel = host.closest("[role=tabpanel]");
-  const tab = panel && [...document.querySelectorAll("[role=tab]")].find((each) => each.getAttribute("aria-controls") === panel.id);
-  if (tab) tab.click();
+  document.querySelector(`[role=tab][aria-controls="${panel?.id}"]`)?.click();
   const own = host.decodeView.store.state.trace;
   if (own && isSameRun(own, trace)) host.decodeView.store.goto(index);
   host.scrollIntoView({ block: "start" });

@@ -1,18 +1,20 @@
 // The Learn tab: the story's cards at the left, the picture and the linked view they drive at the right.
 
+const KEPT = "medusa-learn"; // in the browser's storage: the card and the answers
+
 function mountLearn(host, content) {
   installStyle(LEARN_STYLE, "learn-style");
   const { texts, records } = content;
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
-  const trace = unpackedTrace(content.recording.trace);
-  const recorded = { trace, name: { text: "recorded" }, teller: makeTeller(trace, records) };
-  const others = (content.runs ?? []).map(({ name, trace: packed }) => {
-    const run = unpackedTrace(packed);
-    return { trace: run, name: { text: "of_drafter", run: name }, teller: makeTeller(run, records) };
-  });
+  const stored = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
+  const runOf = (trace, name, answers = {}) => ({ trace, name, answers, tell: makeTeller(trace, records) });
+  const recorded = runOf(unpackedTrace(content.recording.trace), { text: "recorded" }, stored.answers);
+  const others = (content.runs ?? []).map(({ name, trace }) => runOf(unpackedTrace(trace), { text: "of_drafter", run: name }));
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
-  if (unfitReason(trace)) return host.replaceChildren(html("p", { class: "learn" }, unfitWords(texts)));
-  const memory = makeMemory();
+  if (unfitReason(recorded.trace)) {
+    const { words } = texts[languageOf(texts)];
+    return host.replaceChildren(html("p", { class: "learn" }, plainText(words.unfit, { why: words.unfit_recording })));
+  }
   const viewHost = html("div", { class: "mdv-host" });
   const view = mountDecodeView(viewHost, DECODE_VIEW_STYLE, { lecture: false, whole: true });
   const stage = makeStage(view, viewHost, records, ask);
@@ -37,11 +39,10 @@ function mountLearn(host, content) {
   // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
   const state = { run: null, shown: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
-  const answers = () => (state.run === recorded ? memory.kept.answers : state.run.answers);
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
   host.replaceChildren(root);
-  listenToCardKeys(root, { go: (by) => go(state.card + by), choose: chooseByKey, glossary });
-  show(recorded, memory.kept.card);
+  listenToCardKeys(root, { go: (by) => go(state.card + by), choose: (index) => root.querySelector(`.learn-choice[data-choice="${index}"]`) && choose(index), glossary });
+  show(recorded, stored.card);
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
     state.language = languageOf(texts);
@@ -57,7 +58,7 @@ function mountLearn(host, content) {
   function takeRun({ trace, name = { text: "own" } }) {
     const why = unfitReason(trace);
     if (why) return why;
-    show({ trace, name, teller: makeTeller(trace, records), answers: {} }, 0);
+    show(runOf(trace, name), 0);
     card.title.focus();
     card.title.scrollIntoView({ block: "start" });
     return "";
@@ -88,7 +89,7 @@ function mountLearn(host, content) {
     const wanted = Math.max(0, Math.min(cards.length - 1, number));
     if (wanted === state.card) return;
     state.card = wanted;
-    if (state.run === recorded) memory.set({ card: wanted });
+    remember();
     glossary.close();
     draw();
     live.textContent = plainText(texts[state.language].words.card, { number: wanted + 1, count: cards.length }) + ": " + cards[wanted].title;
@@ -104,12 +105,12 @@ function mountLearn(host, content) {
 
   function choose(choice) {
     const { id } = cardsNow()[state.card];
-    const given = { ...answers() };
+    const given = { ...state.run.answers };
     if (choice === null) delete given[id];
     else if (id in given) return;
     else given[id] = choice;
-    if (state.run === recorded) memory.set({ answers: given });
-    else state.run.answers = given;
+    state.run.answers = given;
+    remember();
     glossary.close();
     draw();
     const to = root.querySelector(choice === null ? ".learn-choice" : `.learn-choice[data-choice="${choice}"]`);
@@ -118,27 +119,28 @@ function mountLearn(host, content) {
     else card.answer.scrollIntoView({ block: "nearest" });
   }
 
-  function chooseByKey(index) {
-    if (root.querySelector(`.learn-choice[data-choice="${index}"]`)) choose(index);
-  }
-
   // The run stays: only what was answered on it goes.
   function startOver() {
-    if (state.run === recorded) memory.set({ answers: {}, card: 0 });
-    else state.run.answers = {};
+    state.run.answers = {};
     show(state.run, 0);
+    remember();
+  }
+
+  // Without storage, as in a private window, card and answers last until the page is closed.
+  function remember() {
+    if (state.run === recorded) writeStored(KEPT, JSON.stringify({ card: state.card, answers: recorded.answers }));
   }
 
   function draw() {
     const own = texts[state.language];
     const told = own.cards[state.card];
-    const chosen = answers()[told.id] ?? null;
+    const chosen = state.run.answers[told.id] ?? null;
     const { shown, missing } = runFor(told);
     const lacking = missing ? lackingWords(own.words, missing) : "";
     state.shown = shown;
     card.draw({ card: told, number: state.card + 1, total: own.cards.length, texts: own, facts: shown.facts, chosen, lacking });
     drawDots(own.cards);
-    progress.textContent = plainText(own.words.answered, { done: Object.keys(answers()).length, count: own.cards.length });
+    progress.textContent = plainText(own.words.answered, { done: Object.keys(state.run.answers).length, count: own.cards.length });
     const isLast = state.card === own.cards.length - 1;
     back.disabled = state.card === 0;
     next.textContent = isLast ? own.words.onward : own.words.next;
@@ -152,8 +154,8 @@ function mountLearn(host, content) {
   // The run that a card is told with: the reader's, unless it lacks something or is of another drafter than the card.
   function runFor(told) {
     const run = [state.run, recorded, ...others].find((each) => canTell(each, told));
-    const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.teller.tell(told) : {};
-    return { shown: { run, facts: run.teller.tell(told).facts }, missing };
+    const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.tell(told) : {};
+    return { shown: { run, facts: run.tell(told).facts }, missing };
   }
 
   function lackingWords(words, missing) {
@@ -164,7 +166,7 @@ function mountLearn(host, content) {
   function drawDots(cards) {
     dots.replaceChildren(...cards.map((each, i) => html("li", {}, html("button", {
       type: "button", "aria-label": `${i + 1}: ${each.title}`, "aria-current": i === state.card ? "step" : null, title: each.title,
-      class: each.id in answers() ? "is-answered" : null, onclick: () => go(i) }, i + 1))));
+      class: each.id in state.run.answers ? "is-answered" : null, onclick: () => go(i) }, i + 1))));
   }
 
   function tryInDecode() {
@@ -175,7 +177,7 @@ function mountLearn(host, content) {
   // The speeds of all tabs have changed: this machine was measured, or the reader went back to the recorded ones.
   function renew(newer) {
     Object.assign(records, newer);
-    for (const run of new Set([recorded, state.run, ...others])) run.teller = makeTeller(run.trace, records);
+    for (const run of new Set([recorded, state.run, ...others])) run.tell = makeTeller(run.trace, records);
     draw();
   }
 
@@ -194,11 +196,7 @@ function mountLearn(host, content) {
   return { root, state, takeRun, takeRecording, renew, expect, asked: () => asked };
 }
 
+// The page's language if there is a text in it, else the first.
+const languageOf = (texts) => (LANGUAGE.code in texts ? LANGUAGE.code : Object.keys(texts)[0]);
 const isOfDrafter = (run, card) => !card.run || run.trace.config.drafter.name === card.run;
-const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.teller.tell(card).missing;
-
-// Said in place of the cards where the recording of the page cannot carry them.
-function unfitWords(texts) {
-  const { words } = texts[languageOf(texts)];
-  return plainText(words.unfit, { why: words.unfit_recording });
-}
+const canTell = (run, card) => isOfDrafter(run, card) && !unfitReason(run.trace) && !run.tell(card).missing;

@@ -4,10 +4,11 @@
 const MOST_CELLS = 9; // of nodes, beside each other in a row that a phone and a lecture hall can read
 const bit = (className, ...children) => html("div", { class: className }, ...children);
 const secret = (className, ...children) => bit(className + " learn-secret", ...children);
+const keyRow = (kinds, wordsOf, prefix = "is-") => bit("learn-key", ...kinds.map((kind) => html("span", {}, html("i", { class: prefix + kind }), wordsOf(kind))));
 
 const PICTURES = {
   steps: stepsPicture, heads: headsPicture, row: rowPicture, bar: barPicture, cache: cachePicture, speed: speedPicture, learning: learningPicture,
-  draft: draftPicture, methods: methodsPicture, exact: exactPicture, passes: cachePassesPicture, roofline: rooflinePicture, tiles: tilesPicture, yours: yoursPicture,
+  draft: ({ step, trace }) => [draftingPicture({ step, steps: trace.steps, trace })], methods: methodsPicture, exact: exactPicture, passes: cachePassesPicture, roofline: rooflinePicture, tiles: tilesPicture, yours: yoursPicture,
 };
 
 // A block for each pass, with a mark for each token that it wrote: plain decoding, and this run.
@@ -16,11 +17,6 @@ function stepsPicture({ trace, facts, say }) {
   const counts = trace.steps.map((step) => step.emitted.length);
   return [html("h4", {}, say("plain_passes", facts)), blocks(Array.from({ length: facts.tokens }, () => 1)),
     html("h4", { class: "learn-secret" }, say("own_passes", facts)), html("div", { class: "learn-secret" }, blocks(counts))];
-}
-
-// Who read what, how often, and with what it guessed on: as in the phase Propose of the view.
-function draftPicture({ step, trace }) {
-  return [draftingPicture({ step, steps: trace.steps, trace })];
 }
 
 // From one hidden state to the root and to the guesses of each head.
@@ -115,7 +111,7 @@ function speedPicture({ facts, records, say }) {
     line(say("this_run", { nodes: facts.nodes }), { row: rowOf(facts.measured_nodes), mean: facts.mean_value, told: facts }),
     sizes.length > 1 && html("h4", { class: "learn-secret" }, say("sizes")),
     ...sizes.map((kind) => line(say("tree", { nodes: facts[kind + "_nodes"] }), size(kind))),
-    bit("learn-key", ...PHASES_OF_STEP.map((phase) => html("span", {}, html("i", { class: "phase-" + phase }), phase))),
+    keyRow(PHASES_OF_STEP, (phase) => phase, "phase-"),
     quoted && html("p", { class: "learn-caption learn-secret", "data-role": "quoted" }, say("quoted", { nodes: quoted.nodes, speedup: decimal(quoted.speedup) })),
     records.source && html("p", { class: "learn-caption", "data-role": "source" }, LANGUAGE.tell(records.source)),
   ];
@@ -132,16 +128,15 @@ function learningPicture({ records, say }) {
     return bit("learn-share", html("span", {}, say("head", { k: i + 1 })), bit("learn-track", bar("is-five", five), bar("is-first", ranks[0])),
       html("span", { class: kind }, `${percent(ranks[0])} / ${percent(five)}`));
   });
-  const key = bit("learn-key", html("span", {}, html("i", { class: "is-first" }), say("first")), html("span", {}, html("i", { class: "is-five" }), say("five")));
   const cells = ({ label, loss, speedup }) => [label, decimal(loss), decimal(speedup)].map((text) => html("td", {}, text));
   const table = html("table", { class: "learn-trainings learn-secret" },
-    html("thead", {}, html("tr", {}, ...["trained", "loss", "gain"].map((each) => html("th", { scope: "col" }, say(each))))),
+    tableHead(["trained", "loss", "gain"].map((each) => say(each))),
     html("tbody", {}, ...records.trainings.map((each) => html("tr", {}, ...cells(each)))));
   const timed = records.trainings.at(-1);
   const settings = timed && html("p", { class: "learn-caption learn-secret" }, say("gain_of", timed));
   const against = records.against && html("p", { class: "learn-caption learn-secret" }, LANGUAGE.tell(records.against));
   const source = records.trained && html("p", { class: "learn-caption learn-secret", "data-role": "trained" }, LANGUAGE.tell(records.trained));
-  return [bit("learn-speed", ...bars), key, table, settings, source, against];
+  return [html("div", {}, ...bars), keyRow(["first", "five"], say), table, settings, source, against];
 }
 
 const tokenOf = (node) => factNode(named(node));

@@ -1,6 +1,6 @@
 // What stands beside a card: its picture, and the parts of the linked view that it is about.
 
-const GRID_AREA = /mdv-area-(\w+)/;
+const areaOf = (part) => /mdv-area-(\w+)/.exec(part.className)[1];
 
 function makeStage(view, viewHost, records, ask) {
   const picture = html("section", { class: "learn-picture", tabindex: "0" });
@@ -45,7 +45,7 @@ function makeStage(view, viewHost, records, ask) {
   function place(parts, marked) {
     viewHost.hidden = parts.length === 0;
     for (const part of viewHost.querySelectorAll(".mdv-grid > *")) {
-      const [, area] = GRID_AREA.exec(part.className) || [null, ""];
+      const area = areaOf(part);
       part.classList.toggle("learn-away", !parts.includes(area));
       part.classList.toggle("learn-marked", area === marked && parts.length > 1);
     }
@@ -56,7 +56,7 @@ function makeStage(view, viewHost, records, ask) {
   function showPart(area) {
     const wanted = viewHost.querySelector(".mdv-area-" + area);
     if (!wanted) return;
-    const shown = [...viewHost.querySelectorAll(".mdv-grid > :not(.learn-away)")].map((part) => GRID_AREA.exec(part.className)[1]);
+    const shown = [...viewHost.querySelectorAll(".mdv-grid > :not(.learn-away)")].map(areaOf);
     place([...new Set([...(viewHost.hidden ? [] : shown), area])], area);
     viewHost.classList.remove("is-veiled");
     wanted.scrollIntoView({ block: "nearest" });

@@ -8,16 +8,11 @@ function unfitReason(trace) {
   return trace.steps.some((step) => step.nodes.length > 1) ? "" : "unfit_method";
 }
 
-// `tell(card)` gives {facts} of the step that has what the card needs, or {missing}: the name of what the run lacks.
+// Returns `tell(card)`, which gives {facts} of the step that has what the card needs, or {missing}: the name of what the run lacks.
 // Nearly all cards are told with the same step, the one that shows most.
 function makeTeller(trace, records) {
   const order = stepsByWorth(trace);
   const told = new Map();
-
-  function tell(card) {
-    if (!told.has(card.id)) told.set(card.id, look(card));
-    return told.get(card.id);
-  }
 
   function look(card) {
     const needs = card.needs || [];
@@ -28,7 +23,10 @@ function makeTeller(trace, records) {
     return questionOf(card, facts).choices.length > 1 ? { facts } : { missing: "question" };
   }
 
-  return { tell };
+  return (card) => {
+    if (!told.has(card.id)) told.set(card.id, look(card));
+    return told.get(card.id);
+  };
 }
 
 // The first and the last step only where no other serves: the one follows no step, the other has no next.

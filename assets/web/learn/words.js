@@ -18,16 +18,14 @@ function sentence(text, facts, link) {
 function factNode(value, piece) {
   if (value === undefined) throw new Error(`no fact is called ${piece}`);
   if (!value.token) return String(value);
-  const box = html("code", { class: "learn-token" });
-  for (const part of runs(value.token)) box.append(html("span", { class: part.sign ? "learn-sign" : null }, part.text));
-  return box;
+  return html("code", { class: "learn-token" }, ...signSpans(value.token, "learn-sign"));
 }
 
 // The same as plain text, for labels.
 const plainText = (text, facts) => html("span", {}, ...sentence(text, facts, (_, shown) => shown)).textContent;
 
 // Texts and questions may say when they are meant: {"when": fact}.
-const meant = (parts, facts) => parts.filter((part) => typeof part === "string" || !part.when || facts[part.when]);
+const meant = (parts, facts) => parts.filter(({ when }) => !when || facts[when]);
 const textOf = (part) => (typeof part === "string" ? part : part.text);
 
 // The question of a card for this run: its choices in order, without doubles, and which is right.

@@ -7,7 +7,7 @@ function yoursPicture({ records, say, ask }) {
     html("datalist", { id: "learn-known-" + name }, ...known.map((one) => html("option", { value: one }))));
   const devices = records.computed.devices;
   const bits = html("label", { class: "is-narrow" }, say("yours_bits"), html("select", { name: "bits" }, ...records.computed.weights.map((one) => html("option", { value: one, selected: one === found.bits ? "" : null }, one))));
-  const form = html("form", { class: "learn-yourform" }, field("model", found.model, records.computed.models), field("device", titleOf(found.device, devices), devices.map(([, title]) => title)), bits,
+  const form = html("form", { class: "learn-yourform" }, field("model", found.model, records.computed.models), field("device", devices.find(([name]) => name === found.device)?.[1] ?? found.device, devices.map(([, title]) => title)), bits,
     html("button", { type: "submit", class: "learn-primary" }, say("yours_compute")));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -16,8 +16,6 @@ function yoursPicture({ records, say, ask }) {
   });
   return [form, html("p", { class: "learn-caption" }, say("yours_help")), html("div", { role: "status" }, ...expectedParts(found, say))];
 }
-
-const titleOf = (name, devices) => (devices.find(([known]) => known === name) ?? [null, name])[1];
 
 // The sentence to remember, and its table.
 function expectedParts(found, say) {
@@ -29,7 +27,7 @@ function expectedParts(found, say) {
   return [
     html("p", { class: "learn-expected" }, say("yours_expect", { model: found.model, device: found.device, title: LANGUAGE.tell(heads.title), nodes: heads.nodes, plain: whole(plain.rate), rate: whole(heads.rate), speedup: decimal(heads.speedup) })),
     html("table", { class: "learn-trainings" },
-      html("thead", {}, html("tr", {}, ...["method", "nodes", "tokens", "overhead", "draft", "rate", "speedup"].map((each) => html("th", { scope: "col" }, say("yours_" + each))))),
+      tableHead(["method", "nodes", "tokens", "overhead", "draft", "rate", "speedup"].map((each) => say("yours_" + each))),
       html("tbody", {}, ...found.rows.map((row) => html("tr", {}, html("th", { scope: "row" }, LANGUAGE.tell(row.title)), ...cells(row))))),
     html("p", { class: "learn-caption" }, [found.before, found.after].map((words) => LANGUAGE.tell(words)).join(" ")),
     html("details", { class: "learn-caption" }, html("summary", {}, say("yours_counted")),

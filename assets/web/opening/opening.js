@@ -10,22 +10,14 @@ function mountOpening(view, { hash = "" } = {}) {
   view.onBuild(({ root }) => {
     sheet = makeOpening(root, trace, beside);
     root.append(sheet.dialog);
-    const again = html("button", { type: "button", class: "lecture-button mdv-openingagain", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
+    const again = html("button", { type: "button", class: "lecture-button", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
     (root.querySelector(".mdv-shareopen") || root.querySelector(".lecture-button")).before(again);
   });
   if (!hash && !calm() && isNew()) sheet.play();
 }
 
 // Where nothing can be stored, nobody knows whether it has been seen.
-function isNew() {
-  try {
-    if (localStorage.getItem(OPENING_KEPT)) return false;
-    localStorage.setItem(OPENING_KEPT, "seen");
-    return true;
-  } catch {
-    return false;
-  }
-}
+const isNew = () => !readStored(OPENING_KEPT) && writeStored(OPENING_KEPT, "seen");
 
 function makeOpening(root, trace, beside) {
   const frame = html("div", { class: "mdv-show" });
@@ -48,7 +40,7 @@ function makeOpening(root, trace, beside) {
   dialog.addEventListener("click", ({ target }) => target.closest("button") || dialog.close());
   dialog.addEventListener("close", () => {
     cancelAnimationFrame(handle);
-    if (work) work.abort();
+    work?.abort();
   });
 
   function play() {

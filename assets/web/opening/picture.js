@@ -105,7 +105,7 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bot
     const chip = svg("rect", { class: "chip", width: wide, height: high, rx: 6 });
     const shown = place ? visible(node.text, node.token_id) : clip(visible(node.text, node.token_id), wide - 6, tokenFont(show.type));
     const words = svg("text", { class: "token", x: wide / 2, y: high / 2 + 4.5, "text-anchor": "middle", "font-size": show.type }, ...signed(shown));
-    const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}`, "data-token": place ? first + kept : null }, chip, words);
+    const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}` }, chip, words);
     const depth = step ? node.depth : 0;
     const tree = { x: inner.x + depth * pitch * scale, y: top + rows[i] * show.pitch[1] * scale };
     const end = place && { x: place.x + place.width - (widthOf(shown, tokenFont(show.type)) + wide) / 2, y: place.y - high / 2 - 4.5 };

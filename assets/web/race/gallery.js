@@ -25,7 +25,7 @@ function buildGallery(open) {
     else if (fresh) {
       kept.unshift(message);
       kept.length = Math.min(kept.length, MOST_KEPT);
-      writeShelf(kept);
+      writeStored(SHELF, JSON.stringify(kept), "sessionStorage"); // without room the list lasts until the page is left
     }
     draw();
   }
@@ -35,27 +35,14 @@ function buildGallery(open) {
 function buildEntry(message, current, open) {
   const tables = message.lanes.map(timetable);
   const result = comparison(tables, message.baseline);
-  const prompt = (message.lanes[0].trace.prompt.text || "").replace(/\s+/g, " ").trim();
-  const letters = [...prompt];
-  const begin = letters.length > PROMPT_LETTERS ? `${letters.slice(0, PROMPT_LETTERS).join("")}…` : prompt;
+  const letters = [...oneLine(promptOf(message))];
+  const begin = letters.slice(0, PROMPT_LETTERS).join("") + (letters.length > PROMPT_LETTERS ? "…" : "");
   const names = `${tables[0].name} ÷ ${tables[1].name}${message.recorded ? " " + say`(recorded)` : ""}`;
   return html("button", { type: "button", class: "race-entry", "aria-current": current ? "true" : null, onclick: open },
-    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? inDigits(result.speedup, "×") : "–"));
+    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? middleWords(result.speedup, "×") : "–"));
 }
 
 function readShelf() {
-  try {
-    const kept = JSON.parse(window.sessionStorage.getItem(SHELF) || "[]");
-    return Array.isArray(kept) ? kept.filter((one) => one && one.kind === "race" && Array.isArray(one.lanes)).slice(0, MOST_KEPT) : [];
-  } catch {
-    return []; // no storage here, or nothing that can be read
-  }
-}
-
-function writeShelf(kept) {
-  try {
-    window.sessionStorage.setItem(SHELF, JSON.stringify(kept));
-  } catch {
-    // no room or no storage: the list lasts until the page is left
-  }
+  const found = parsed(readStored(SHELF, "sessionStorage"));
+  return Array.isArray(found) ? found.filter((one) => one && one.kind === "race" && Array.isArray(one.lanes)).slice(0, MOST_KEPT) : [];
 }

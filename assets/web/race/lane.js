@@ -32,7 +32,10 @@ function buildLane(table, span, differs) {
     shown = done;
     const tokens = done ? table.steps[done - 1].tokens : 0;
     front(tokens);
-    if (tokens) follow(text, spans[tokens - 1]);
+    if (tokens) {
+      const { offsetTop: top, offsetHeight: height } = spans[tokens - 1];
+      reveal(text, 0, top, 0, top + height, 4, false);
+    }
     stats.draw(figures(table, done));
   }
   return { root, draw };
@@ -44,13 +47,6 @@ function buildToken(text, label, drafted) {
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
   const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core);
   return make("span", drafted ? "race-token draft" : "race-token root", lead, mark, breaks);
-}
-
-// Scrolls the box, never the page, so that the newest token is in view.
-function follow(box, node) {
-  const bottom = node.offsetTop + node.offsetHeight;
-  if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - box.clientHeight + 4;
-  else if (node.offsetTop < box.scrollTop) box.scrollTop = Math.max(0, node.offsetTop - 4);
 }
 
 // A row of ticks on the shared clock: one bar a forward pass, as wide as it took, as tall as the tokens it kept.

@@ -7,7 +7,7 @@ const PLAY = "M4 2l10 6-10 6z";
 const PAUSE = "M4 2h3v12H4zM9 2h3v12H9z";
 
 // The largest speed up to the measured one at which there is something to follow.
-const paceFor = (span) => SPEEDS.filter((value) => value <= 1).reverse().find((value) => span / value >= LONG_ENOUGH) || SPEEDS[0];
+const paceFor = (span) => SPEEDS.findLast((value) => value <= 1 && span / value >= LONG_ENOUGH) || SPEEDS[0];
 
 let chosenSpeed = null; // by the visitor; it holds for the next races as well
 
@@ -21,7 +21,7 @@ function buildPlayer(message) {
   const state = { now: 0, playing: false, speed: chosenSpeed || paceFor(span), frame: 0, stamp: 0 };
 
   const play = html("button", { class: "race-play", type: "button", title: say`Space`, onclick: () => toggle() }, say`Play`);
-  const restart = html("button", { class: "race-restart", type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
+  const restart = html("button", { type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
   const scrub = html("input", { class: "race-scrub", type: "range", min: 0, max: 1000, value: 0, "aria-label": say`Moment of the replay` });
   const clock = make("output", "race-clock");
   const speeds = SPEEDS.map((value) => html("option", { value, selected: value === state.speed }, value < 1 ? `1/${1 / value}×` : `${value}×`));
@@ -65,17 +65,11 @@ function buildPlayer(message) {
   function face(path, word) {
     play.replaceChildren(icon(path, 13), word);
   }
-  function toggle() {
-    if (state.playing) stop();
-    else start();
-  }
+  const toggle = () => (state.playing ? stop() : start());
   // The next or previous moment at which any lane finished a step.
   function hop(direction) {
     stop();
-    const next = direction > 0
-      ? stops.find((moment) => moment > state.now + 1e-6)
-      : [...stops].reverse().find((moment) => moment < state.now - 1e-6);
-    seek(next === undefined ? (direction > 0 ? span : 0) : next);
+    seek(direction > 0 ? stops.find((moment) => moment > state.now + 1e-6) ?? span : stops.findLast((moment) => moment < state.now - 1e-6) ?? 0);
   }
   face(PLAY, say`Play`);
   return { root, seek, start, stop, toggle, hop, end: () => seek(span), now: () => state.now };
@@ -91,12 +85,11 @@ function buildReady(prompt, names) {
 
 // ---- the component -------------------------------------------------------------------------------------------
 
-const view = make("div", "race-view");
-const status = make("p", "race-status");
-status.setAttribute("role", "status");
+const status = html("p", { class: "race-status", role: "status" });
 const stage = make("div", "race-stage");
+const view = html("div", { class: "race-view", tabindex: "0", role: "region" });
 let gallery = null;
-view.tabIndex = 0;
+element.querySelector(".race-host").append(view);
 dressView();
 let player = null;
 let seen = null;
@@ -114,7 +107,6 @@ function dressView() {
     trigger("take");
   });
   view.replaceChildren(status, stage, gallery.root);
-  view.setAttribute("role", "region");
   view.setAttribute("aria-label", say`Side-by-side replay. Space plays, left and right arrow go from step to step.`);
   status.dataset.below = say`Below is the comparison before.`;
   status.dataset.recorded = say`Below is the recorded race.`;
@@ -129,8 +121,6 @@ LANGUAGE.listen(() => {
 });
 
 function receive(value) {
-  const host = element.querySelector(".race-host") || element;
-  if (view.parentNode !== host) host.append(view);
   if (!value || value === seen) return;
   seen = value;
   const message = JSON.parse(value);
@@ -148,13 +138,10 @@ function receive(value) {
   }
 }
 
-const promptOf = (message) => (message.lanes[0].trace.prompt || {}).text || "";
-const sameText = (one, other) => one.replace(/\s+/g, " ").trim() === other.replace(/\s+/g, " ").trim();
-
 // The lanes show the race of the prompt beside them, or are about to start with it.
 function settle() {
   if (settings.prompt === undefined || view.classList.contains("busy")) return;
-  if (!last || !sameText(promptOf(last), settings.prompt || "")) wait();
+  if (!last || oneLine(promptOf(last)) !== oneLine(settings.prompt || "")) wait();
   else if (current !== last) show(last, false, 0);
 }
 
@@ -195,16 +182,14 @@ view.addEventListener("keydown", (event) => {
 });
 // What the tab's controls hold (ui/components/events.py), now and from now on.
 const writeNotes = noteWriter(element);
-const tellNotes = (detail) => {
+function hold(detail) {
   writeNotes(laneNotes(detail));
   settings = detail;
   settle();
-};
-listenWhile(element, "settings", ({ target, detail }) => {
-  if (target !== document && target.contains(element)) tellNotes(detail);
-}, { capture: true });
-const told = element.closest(".block");
-const held = told && (window.medusaSettings || {})[told.id];
-if (held) tellNotes(held);
+}
+const block = element.closest(".block"); // the part that the page tells
+block.addEventListener("settings", ({ detail }) => hold(detail));
+const held = window.medusaSettings?.[block.id];
+if (held) hold(held);
 watch("value", () => receive(props.value));
 receive(props.value);

@@ -3,7 +3,8 @@
 const RATIO = 10; // a figure below it is shown with a decimal: ratios, and speeds of very slow models
 const grouped = (value, digits = 0) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 const seconds = (value) => (value < 1 ? `${(1000 * value).toFixed(1)} ms` : `${value.toFixed(2)} s`);
-const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : `${count} ${count === 1 ? word : many}`);
+const oneLine = (text) => text.replace(/\s+/g, " ").trim();
+const promptOf = ({ lanes }) => lanes[0].trace.prompt.text;
 
 // A lane's timetable: when each step ended, and which tokens were on screen from then on.
 function timetable(lane) {
@@ -14,7 +15,7 @@ function timetable(lane) {
     const start = clock;
     clock += (step.ms?.total || 0) / 1000;
     const kept = step.path.slice(0, step.emitted.length).map((id) => step.nodes.find((node) => node.id === id));
-    for (const node of kept) tokens.push({ text: node ? node.text : "", mark: node ? node.mark : "", by: node ? LANGUAGE.tell(node.by) : "", step: steps.length });
+    for (const { text, mark, by } of kept) tokens.push({ text, mark, by: LANGUAGE.tell(by), step: steps.length });
     steps.push({ start, end: clock, kept: kept.length, tokens: tokens.length });
   }
   return { name: LANGUAGE.tell(lane.name), drafter: lane.drafter || "", trace: lane.trace, runs: lane.runs || [], steps, tokens, end: clock };
@@ -27,12 +28,14 @@ function figures(table, count) {
   return { passes: count, rate: end > 0 ? tokens / end : null, perStep: tokens / count, ms: (1000 * end) / count };
 }
 
+const wholeFigures = (table) => figures(table, table.steps.length);
+
 const stepsDone = (table, now) => table.steps.findLastIndex((step) => step.end <= now + 1e-9) + 1;
 
 // Speeds of a lane's runs, in the order in which they were made; of a single one that of its steps.
 function speedsOf(table) {
   const runs = table.runs.filter((speed) => speed > 0);
-  return runs.length > 1 ? runs : [figures(table, table.steps.length).rate || 0];
+  return runs.length > 1 ? runs : [wholeFigures(table).rate || 0];
 }
 
 // How many times as fast `table` is as `base`: the ratio of the median speeds that the table shows, so that a reader who
@@ -47,7 +50,7 @@ function speedRatio(table, base) {
 
 // What a step of `table` costs in steps of `base`: tokens per step ÷ speedup, so a fast run is a cheap step.
 function overheadOf(table, base, ratio) {
-  const kept = figures(table, table.steps.length).perStep / figures(base, base.steps.length).perStep;
+  const kept = wholeFigures(table).perStep / wholeFigures(base).perStep;
   return { middle: kept / ratio.middle, low: kept / ratio.high, high: kept / ratio.low, runs: ratio.runs };
 }
 
@@ -66,7 +69,7 @@ function rangeWords(range, sign = "") {
   return range.runs > 1 && low !== high ? say`${low} to ${high}${sign}` : "";
 }
 
-const inDigits = (range, sign = "") => `${grouped(range.middle, decimalsOf(range))}${sign}`;
+const middleWords = (range, sign = "") => `${grouped(range.middle, decimalsOf(range))}${sign}`;
 
 // A lane's tokens/s over its runs.
 function rateOf(table) {
@@ -81,13 +84,12 @@ function comparison(tables, baseline) {
   const speedup = speedRatio(ours, base);
   if (!speedup) return null;
   const overhead = overheadOf(ours, base, speedup);
-  const [kept, before] = [ours, base].map((table) => figures(table, table.steps.length).perStep.toFixed(2));
-  const words =
-    tables.length > 2
-      ? say`one step of ${ours.name} costs ${inDigits(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`
-      : say`one tree step costs ${inDigits(overhead)} plain steps and keeps ${kept} tokens`;
-  const labels = tables.length > 2 ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`] : [say`speedup`, say`overhead (step ÷ plain step)`];
-  const result = { speedup, overhead, against: labels[0], cost: labels[1], tone: "even" };
+  const [kept, before] = [ours, base].map((table) => wholeFigures(table).perStep.toFixed(2));
+  const [against, cost, words] = tables.length > 2
+    ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`,
+      say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`]
+    : [say`speedup`, say`overhead (step ÷ plain step)`, say`one tree step costs ${middleWords(overhead)} plain steps and keeps ${kept} tokens`];
+  const result = { speedup, overhead, against, cost, tone: "even" };
   const [low, middle, high] = ["low", "middle", "high"].map((part) => Number(speedup[part].toFixed(decimalsOf(speedup)))); // as shown
   if (low < 1 && high > 1) return { ...result, sentence: say`Not clear here, as each was faster in some of these runs: ${words}.` };
   if (middle > 1) return { ...result, tone: "good", sentence: say`Faster here: ${words}.` };
@@ -131,9 +133,6 @@ function laneTitles(detail) {
   return lanes.filter(([name]) => name in METHODS).map(([name, copies]) => [say(METHODS[wholeMethod(name, copies)].title), name]);
 }
 
-// A token as people read it: leading blanks and line breaks become signs.
-const token = (text) => (text || "").replace(/^ +/, (blanks) => "␣".repeat(blanks.length)).replace(/\n/g, "⏎");
-
 // Whether the texts of the first two lanes, called `names`, agree, and whether they had to.
 function equality(verdict, names) {
   if (!verdict) return null;
@@ -143,6 +142,6 @@ function equality(verdict, names) {
   if (verdict.equal) return { tone: "good", sign: "✓", head: say`Identical output, token for token.`, tail: note };
   const gap = isKnown(verdict.logit_gap) ? say`; the two logits were ${verdict.logit_gap.toPrecision(2)} apart.` : ".";
   const head = isKnown(verdict.index) ? say`First difference at token ${verdict.index + 1}:` : say`First difference:`;
-  const said = [verdict.first, verdict.second].map((text, i) => say`${text ? `“${token(text)}”` : say`the end`} in ${names[i]}`);
+  const said = [verdict.first, verdict.second].map((text, i) => say`${text ? quoted({ text }) : say`the end`} in ${names[i]}`);
   return { tone: verdict.expected === "may" ? "even" : "bad", sign: "≠", head, tail: `${said.join(", ")}${gap} ${note}` };
 }

@@ -18,25 +18,24 @@ function buildSummary(tables, message) {
 function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
   const figures = [[speedup, against], [overhead, cost]].map(([range, label]) => {
     const words = rangeWords(range);
-    return make("span", "race-big", make("b", "", inDigits(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
+    return make("span", "race-big", make("b", "", middleWords(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
   });
-  return make("p", `race-result ${tone}`, ...figures, make("span", "race-sentence", sentence));
+  return make("p", `race-result ${tone}`, ...figures, make("span", "", sentence));
 }
 
 // A row of each lane: its speed as a bar with the range of its runs, and what it is worth over the baseline.
 function buildTable(tables, baseline) {
-  const heads = ["", ...COLUMNS].map((label) => html("th", { scope: "col" }, label && say(label)));
   const fastest = Math.max(...tables.map((table) => rateOf(table).high), 1e-9);
   const rows = tables.map((table, i) => buildRow(table, fastest, i === baseline ? null : tables[baseline]));
-  return make("table", "race-table", make("thead", "", make("tr", "", ...heads)), make("tbody", "", ...rows));
+  return make("table", "race-table", tableHead(["", ...COLUMNS.map((label) => say(label))]), make("tbody", "", ...rows));
 }
 
 function buildRow(table, fastest, base) {
   const rate = rateOf(table);
   const ratio = base && speedRatio(table, base);
-  const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(inDigits(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
-  const speed = figureCell(inDigits(rate), rangeWords(rate), buildBar(rate, fastest));
-  const cells = [speed, figureCell((figures(table, table.steps.length).perStep || 0).toFixed(2)), ...worth];
+  const worth = ratio ? [overheadOf(table, base, ratio), ratio].map((range) => figureCell(middleWords(range, "×"), rangeWords(range))) : [figureCell("1"), figureCell("1")];
+  const speed = figureCell(middleWords(rate), rangeWords(rate), buildBar(rate, fastest));
+  const cells = [speed, figureCell((wholeFigures(table).perStep || 0).toFixed(2)), ...worth];
   cells.forEach((cell, i) => { cell.dataset.label = say(COLUMNS[i]); });
   return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
 }

@@ -93,11 +93,10 @@ function filmWords({ step, phase }) {
 
 function filmTree(scene, { scale }) {
   const plan = planTree(scene, false, FILM_ROOM);
-  const names = plan.columns.map((name, depth) => svg("text", { x: plan.x(depth) + plan.style.width / 2, y: 16, "text-anchor": "middle" }, name));
   const edges = plan.shown.filter((i) => i > 0).map((i) => edgeOf(scene, plan, i));
   const folds = plan.folds.map((fold, k) => foldOf(plan, fold, plan.rowOf.get("fold" + k), null));
   const place = `translate(${FILM.pad - 8},${TREE_TOP}) scale(${scale})`;
-  return svg("g", { transform: place }, svg("g", { class: "mdv-columns" }, ...names),
+  return svg("g", { transform: place }, svg("g", { class: "mdv-columns" }, ...columnTexts(plan)),
     svg("g", { class: "mdv-treepic", transform: `translate(0,${FILM.head})` }, ...edges, ...bonusOf(scene, plan), ...plan.shown.map((i) => chipOf(scene, plan, i)), ...folds));
 }
 

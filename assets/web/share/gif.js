@@ -10,14 +10,16 @@ function makeGif(width, height) {
 
   // `rgba`: bytes of an opaque picture, `ms`: how long it is shown.
   function add(rgba, ms) {
-    const changed = changedPixels(before, rgba);
-    const { palette, chosen } = coloursOf(pixelsAt(rgba, changed));
+    const pixels = new Uint32Array(rgba.slice().buffer); // one number each
+    const changed = []; // places of pixels; all of them in the first frame
+    pixels.forEach((pixel, place) => { if (pixel !== before?.[place]) changed.push(place); });
+    const { palette, chosen } = coloursOf(Uint32Array.from(changed, (place) => pixels[place]));
     const index = new Uint8Array(width * height).fill(palette.length);
     changed.forEach((pixel, i) => { index[pixel] = chosen[i]; });
     encoder.writeFrame(index, width, height, {
       palette: [...palette, [0, 0, 0]], transparent: Boolean(before), transparentIndex: palette.length, delay: ms, dispose: 1,
     });
-    before = rgba.slice();
+    before = pixels;
   }
 
   function finished() {
@@ -43,19 +45,4 @@ function coloursOf(pixels) {
     palette.push(...near);
   }
   return { palette, chosen: Uint8Array.from(pixels, (pixel) => places.get(pixel)) };
-}
-
-// The places of pixels that differ; all of them where there is nothing before.
-function changedPixels(before, after) {
-  const now = new Uint32Array(after.buffer, after.byteOffset, after.length / 4);
-  const was = before && new Uint32Array(before.buffer, before.byteOffset, before.length / 4);
-  const places = [];
-  for (let i = 0; i < now.length; i++) if (!was || was[i] !== now[i]) places.push(i);
-  return places;
-}
-
-// The pixels at these places, as numbers.
-function pixelsAt(rgba, places) {
-  const all = new Uint32Array(rgba.buffer, rgba.byteOffset, rgba.length / 4);
-  return Uint32Array.from(places, (place) => all[place]);
 }

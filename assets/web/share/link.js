@@ -11,7 +11,7 @@ function linkParts({ run, index, made }, defaults) {
   const { prompt, tree, budget } = made;
   const method = wholeMethod(made.method, made.copies);
   const others = Object.values(METHODS).flatMap(({ settings }) => settings);
-  const counts = (name) => !others.includes(name) || ((METHODS[method] || {}).settings || []).includes(name);
+  const counts = (name) => !others.includes(name) || methodOf(method).settings.includes(name);
   const parts = {};
   for (const [name, value] of Object.entries(made)) {
     const known = !UNNAMED.includes(name) && name !== "prompt" && isKnown(value);
@@ -22,8 +22,6 @@ function linkParts({ run, index, made }, defaults) {
   if (isBudgeted(parts.tree)) parts.budget = budget;
   return { prompt, ...parts, ...step };
 }
-
-const linkText = (parts) => new URLSearchParams(parts).toString();
 
 // What a link leaves out, in words.
 function linkLimits({ run, note, index }) {

@@ -11,8 +11,6 @@ function mountShare(view, page = {}) {
   return { say: (words) => menu.say(words), close: () => menu.close() };
 }
 
-const bytesOf = ({ bytes }) => bytes || 0; // about the trace's: those received of the run
-
 function makeShareMenu(view, page) {
   const { root, state } = view;
   const said = html("p", { class: "mdv-sharesaid", role: "status" });
@@ -26,7 +24,7 @@ function makeShareMenu(view, page) {
     [say`Keep the run`, [
       page.shell && button("html", say`Replay as one HTML file`, "whole", saveReplay),
       button("json", say`Trace (JSON)`, "run", saveTrace),
-      button("csv", say`Steps (CSV)`, "step", saveSteps),
+      button("csv", say`Steps (CSV)`, "step", () => save("medusa-steps.csv", new Blob([stepsAsCsv(state.trace)], { type: "text/csv;charset=utf-8" }))),
       page.open && button("open", say`Open a trace …`, "", () => chooser.click()),
     ]],
     [say`Pictures of this step`, [
@@ -65,12 +63,13 @@ function makeShareMenu(view, page) {
     film.refresh();
     const { trace, live } = state;
     const tooLong = trace && !state.packed.steps; // the details of its steps are not here
-    buttons.find((each) => each.dataset.share === "json").textContent = bytesOf(state) > SAY_SIZE ? say`Trace (JSON, about ${megabytes(bytesOf(state))} MB)` : say`Trace (JSON)`;
-    const there = { whole: Boolean(trace && trace.output && !live && !tooLong), detail: Boolean(trace && trace.steps[state.index] && !isBrief(trace.steps[state.index])), "": true, step: Boolean(trace && trace.steps.length), run: Boolean(trace && trace.output && !live), made: Boolean(state.made) };
+    buttons.find((each) => each.dataset.share === "json").textContent = state.bytes > SAY_SIZE ? say`Trace (JSON, about ${megabytes(state.bytes)} MB)` : say`Trace (JSON)`;
+    const step = trace?.steps[state.index];
+    const there = { "": true, made: state.made, step, detail: step && !isBrief(step), run: trace?.output && !live, whole: trace?.output && !live && !tooLong };
     for (const each of buttons) {
-      each.disabled = !there[each.needs];
-      const long = each.needs === "whole" && tooLong;
-      each.title = !each.disabled ? "" : long ? say`this run is too long for one page: save its trace` : ["run", "whole"].includes(each.needs) ? say`once a run has come to its end` : "";
+      const { needs } = each;
+      const why = needs === "whole" && tooLong ? say`this run is too long for one page: save its trace` : ["run", "whole"].includes(needs) ? say`once a run has come to its end` : "";
+      Object.assign(each, { disabled: !there[needs], title: there[needs] ? "" : why });
     }
     if (menu.open && menu.isConnected) requestAnimationFrame(refresh);
   }
@@ -85,16 +84,12 @@ function makeShareMenu(view, page) {
     tell(say`Saved as ${name}.`);
   }
 
-  function saveSteps() {
-    save("medusa-steps.csv", new Blob([stepsAsCsv(state.trace)], { type: "text/csv;charset=utf-8" }));
-  }
-
   // A long run's trace comes from the server as it is saved; another one goes out step by step, so that no second
   // copy of it is made as one text.
   async function saveTrace() {
     const { packed, key } = state;
     if (!packed.steps) {
-      tell(say`Fetching about ${megabytes(bytesOf(state))} MB …`);
+      tell(say`Fetching about ${megabytes(state.bytes)} MB …`);
       return save("medusa-run.json", await ofServer(window.medusaChannel.trace(key)));
     }
     const [before, behind] = JSON.stringify({ ...packed, steps: [] }).split('"steps":[]');

@@ -27,7 +27,7 @@ function mountTreeEditor(host, edited, before = null) {
   host.replaceChildren(root);
   root.addEventListener("keydown", onKey);
 
-  const chosen = () => plan.items.find((item) => sameNode(item.node, state.at)) || plan.items[0];
+  const chosen = () => plan.items.find((item) => item.key === keyOf(state.at)) || plan.items[0];
   const addAt = (item) => apply(withGuess(state, item.ghost ? item.node.slice(0, -1) : item.node), item.ghost);
 
   function draw() {

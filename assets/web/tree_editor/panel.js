@@ -2,7 +2,7 @@
 
 function makeEditorPanel(uid, act) {
   const numbers = html("div", { class: "mdv-numbers" });
-  const against = html("p", { class: "tree-edit-against" });
+  const against = html("p", {});
   const last = html("p", { class: "tree-edit-last", role: "status" });
   const name = html("b", {});
   const about = html("p", {});

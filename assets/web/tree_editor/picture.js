@@ -24,9 +24,8 @@ function makeEditorPicture(uid, act) {
   function draw(next, chosen) {
     plan = next;
     header.replaceChildren(...plan.columns.map((name, depth) => svg("text", { x: plan.x(depth) + plan.style.width - chipWidth(plan, depth) / 2, y: 16, "text-anchor": "middle" }, name)));
-    for (const [part, height] of [[picture, plan.height], [header, 24]]) {
-      for (const [name, value] of [["width", plan.width], ["height", height], ["viewBox", `0 0 ${plan.width} ${height}`]]) part.setAttribute(name, value);
-    }
+    setSize(picture, plan.width, plan.height);
+    setSize(header, plan.width, 24);
     const family = plan.items.filter((item) => isBelow(chosen.node, item.node));
     picture.replaceChildren(...plan.items.slice(1).map((item) => editEdge(plan, item, family.includes(item))),
       ...plan.items.map((item, i) => editChip(plan, item, i, { uid, chosen: item === chosen, family: family.includes(item) })));

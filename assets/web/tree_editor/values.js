@@ -2,7 +2,6 @@
 // The formulas are those of medusa_core/trees/search.py. Pure.
 
 const keyOf = (node) => node.join(".");
-const sameNode = (a, b) => keyOf(a) === keyOf(b);
 const isBelow = (node, ancestor) => ancestor.every((rank, head) => node[head] === rank);
 
 // How likely a node and all before it are right, if heads were right independently: what it adds to a step's tokens.

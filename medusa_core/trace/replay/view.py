@@ -67,7 +67,6 @@ def methods_script() -> str:
         name: {
             "title": (found := method(name)).title,
             "mark": found.mark,
-            "help": found.help,
             "weights": found.has_weights,
             "sequential": found.sequential,
             "drafting": found.drafting and asdict(found.drafting),
