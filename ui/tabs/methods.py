@@ -96,7 +96,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
                     [("measured", MEASURED), ("computed for a 7B on an A100, or another", COMPUTED)],
                     value=MEASURED, label="Time of a step", elem_id="methods-times", scale=3, min_width=320,
                 )  # fmt: skip
-                copies = gr.Checkbox(label=COPIES_LABEL, elem_id="methods-copies", min_width=220)
+                copies = gr.Checkbox(label=COPIES_LABEL, elem_id="methods-copies")
             with gr.Row(visible=False) as elsewhere:
                 model, device = menus("methods")
             first = recorded.chosen(False)
