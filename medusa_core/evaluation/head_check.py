@@ -198,7 +198,8 @@ def _judge(
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
         return UNCLEAR, f"the text {why}, so it says little about {asked.what} ({numbers}): give another one"
     if not first.better:
-        return DOUBTFUL, f"{_these(asked)} and this base do not seem to belong together: {numbers}"
+        these = "these heads" if asked.heads is not None else asked.what
+        return DOUBTFUL, f"{these} and this base do not seem to belong together: {numbers}"
     accuracies = heads.accuracies if heads is not None else None
     measured = accuracies[0][0] if accuracies else 0.0
     if positions >= _FEWEST and first.accuracy < _WEAKER * measured:
@@ -209,10 +210,6 @@ def _judge(
     weak = [str(head.head) for head in found if not head.better]
     rest = f"; {one} {', '.join(weak)} adds nothing on this text" if weak else ""
     return FINE, f"{numbers}{rest}"
-
-
-def _these(asked: _Asked) -> str:
-    return "these heads" if asked.heads is not None else asked.what
 
 
 @torch.inference_mode()
