@@ -62,7 +62,9 @@ class Bench:
         """``places`` says by kind of text where its prompts stand among ``prompts``: each kind then has
         figures of its own under "kinds". Raises MedusaError for a method that cannot run.
         """
-        _require_methods(engine, methods)
+        for name in methods:
+            if name not in ALL_PEERS:
+                require_weights(name, engine.drafts, engine.info.base)
         self._engine, self._config = engine, config
         self._prompts, self._methods, self._rounds = prompts, methods, rounds
         self._places = places or {}
@@ -162,13 +164,6 @@ def _libraries(methods: Sequence[str]) -> dict[str, str]:
     """Versions of the libraries that ran beside torch."""
     found = {"transformers": transformers.__version__}
     return found | ({"llama_cpp_python": library_version()} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
-
-
-def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
-    """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
-    for name in methods:
-        if name not in ALL_PEERS:
-            require_weights(name, engine.drafts, engine.info.base)
 
 
 def machine_record(engine: Engine) -> dict:
