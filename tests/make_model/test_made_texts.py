@@ -9,7 +9,7 @@ import pytest
 from tools.make_model.made_texts import main
 from tools.make_model.story_chats import story_chats
 from tools.make_model.sums import drills, is_held_out, one_step, sums, two_steps
-from tools.make_model.writing import repeats_sentence
+from tools.make_model.writing import first_repeat
 
 _SUM = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 _STORY = (
@@ -106,4 +106,4 @@ def test_the_command_writes_what_is_trained_on_and_what_is_held_out(tmp_path, mo
     ],
 )
 def test_a_text_repeats_where_a_whole_sentence_comes_twice(text, repeats):
-    assert repeats_sentence(text) is repeats
+    assert bool(first_repeat(text)) is repeats
