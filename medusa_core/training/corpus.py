@@ -55,9 +55,7 @@ class Source:
 
     def documents(self, *, heldout: bool) -> Iterator[str]:
         """Yield the texts of the training examples, or of the held-out ones; of a conversation its turns."""
-        for example in self.examples(heldout=heldout):
-            turns = "\n".join(message.content for message in example.messages)
-            yield turns if example.text is None else example.text
+        return (example.plain_text for example in self.examples(heldout=heldout))
 
 
 @dataclass(frozen=True)
