@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
-from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
+from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, PACKAGE, LlamaCppRunner
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.evaluation.speedup import speedup
@@ -163,7 +164,7 @@ def bench_record(
 def _libraries(methods: Sequence[str]) -> dict[str, str]:
     """Versions of the libraries that ran beside torch."""
     found = {"transformers": transformers.__version__}
-    return found | ({"llama_cpp_python": library_version()} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
+    return found | ({"llama_cpp_python": version(PACKAGE)} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
 
 
 def machine_record(engine: Engine) -> dict:
