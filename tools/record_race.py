@@ -10,15 +10,16 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from medusa_core.cli.main import exit_code_of
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
+from tools.record_opening import origin
 from ui.records.examples import ASSETS, RACE_FILE, recordings
-from ui.records.settings import RunSettings, Selection
+from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag
 from ui.runs.compare import MOST_REPETITIONS, CompareRequest
 from ui.runs.session import Session
@@ -40,23 +41,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 def record(session: Session, prompt: str, tokens: int = TOKENS) -> dict[str, Any]:
     """The race on this machine, as the tab's message. Raises MedusaError."""
-    from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - imports torch
-
     settings = RunSettings(max_new_tokens=tokens)
     updates = list(session.run(CompareRequest(prompt, settings, MOST_REPETITIONS), StopFlag()))
     if updates[-1].problem or updates[-1].message is None:
         raise MedusaError(updates[-1].status or "the comparison gave no result")
-    engine = session.models.at_hand(Selection())
-    if engine is None:
-        raise MedusaError("the model was dropped after the comparison: record again")
-    machine = machine_record(engine)
+    made = origin(session)
     recorded = {
-        "model": engine.info.name,
-        "dtype": engine.info.dtype,
-        "machine": machine["processor"],
-        "threads": machine["threads"],
-        "torch": machine["torch"],
-        "date": datetime.now(UTC).date().isoformat(),
+        "model": made.model,
+        "dtype": made.dtype,
+        "machine": made.processor,
+        "threads": made.threads,
+        "torch": version("torch"),
+        "date": made.date,
     }
     return {**json.loads(updates[-1].message), "seq": 0, "recorded": recorded}
 

@@ -28,7 +28,7 @@ from medusa_core.checkpoints.files import (
     shards,
 )
 from medusa_core.checkpoints.names import CONFIG_NAME, GENERATION_NAME, PICKLED_NAME, WEIGHTS_NAME
-from medusa_core.checkpoints.plain_llama import plain_llama_config
+from medusa_core.checkpoints.plain_llama import MOST_LAYERS, plain_llama_config
 from medusa_core.errors import MedusaError, is_out_of_memory, reason_of, shortened
 
 if TYPE_CHECKING:
@@ -61,9 +61,8 @@ STRICT = dict.fromkeys(
 )
 
 _USE = "use a decoder such as Llama, Mistral, Qwen or Gemma"
-_MOST_LAYERS = 1000
 # Upper limits of numbers from which transformers builds a list or a dictionary when it reads a config.
-_MOST = {"num_hidden_layers": _MOST_LAYERS, "n_layer": _MOST_LAYERS, "num_labels": 10_000}
+_MOST = {"num_hidden_layers": MOST_LAYERS, "n_layer": MOST_LAYERS, "num_labels": 10_000}
 _LABELS = ("id2label", "label2id")
 _NAMES = (WEIGHTS_NAME, PICKLED_NAME)
 _FLOATS = ("F", "BF", "float", "bfloat")  # prefixes of floating dtypes' names, in headers and in torch
@@ -85,8 +84,8 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
         raise _cannot_load(folder, _config_fault(settings, error)) from error
     _require_language_model(config, trust_remote_code)
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
-    if not 1 <= layers <= _MOST_LAYERS:  # each would be built, only to be counted
-        said = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {_MOST_LAYERS}"
+    if not 1 <= layers <= MOST_LAYERS:  # each would be built, only to be counted
+        said = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
         raise _cannot_load(folder, f"{said}: {AGAIN}")
     return config
 

@@ -140,12 +140,12 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
     return [folder / file for file in files]
 
 
-def files_with(folder: Path, prefix: str) -> list[str]:
-    """Names of the shards that hold tensors with a prefix, by the model's index; empty without one."""
+def files_with_heads(folder: Path) -> list[str]:
+    """Names of the shards of a whole model that hold heads, by its index; empty without one."""
     index = folder / INDEX_NAME
     if not index.is_file():
         return []
-    return sorted({file for name, file in _weight_map(index).items() if name.startswith(prefix)})
+    return sorted({file for name, file in _weight_map(index).items() if name.startswith(FULL_PREFIX)})
 
 
 def load_pickled(file: Path, device: str = "cpu", *, mapped: bool = False) -> Any:

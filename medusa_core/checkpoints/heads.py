@@ -79,7 +79,13 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
     """
     _require_same_sizes(tensors, lm_head, source)
     require_finite(f"the heads in {source}", _weights(tensors), lm_head.dtype)
-    return _placed(tensors, lm_head)
+    return replace(
+        tensors,
+        block_weight=tensors.block_weight.to(lm_head.device, lm_head.dtype),
+        block_bias=tensors.block_bias.to(lm_head.device, lm_head.dtype),
+        lm_weight=_last_layers(tensors, lm_head),
+        token_map=None if tensors.token_map is None else tensors.token_map.long().to(lm_head.device),
+    )
 
 
 def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) -> None:
@@ -93,16 +99,6 @@ def _require_same_sizes(tensors: HeadTensors, lm_head: torch.Tensor, source: Pat
     own = rows if tensors.lm_weight is None else tensors.lm_weight.shape[-2]
     if tensors.token_map is None and own != rows:
         raise MedusaError(f"the heads in {source} know {own} tokens, the base model {rows}: {OTHER_BASE}")
-
-
-def _placed(tensors: HeadTensors, lm_head: torch.Tensor) -> HeadTensors:
-    return replace(
-        tensors,
-        block_weight=tensors.block_weight.to(lm_head.device, lm_head.dtype),
-        block_bias=tensors.block_bias.to(lm_head.device, lm_head.dtype),
-        lm_weight=_last_layers(tensors, lm_head),
-        token_map=None if tensors.token_map is None else tensors.token_map.long().to(lm_head.device),
-    )
 
 
 def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | None:

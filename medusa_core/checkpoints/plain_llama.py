@@ -15,7 +15,7 @@ from medusa_core.checkpoints.files import read_config, read_json
 from medusa_core.checkpoints.names import GENERATION_NAME
 from medusa_core.errors import MedusaError
 
-_MOST_LAYERS = 1000
+MOST_LAYERS = 1000
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Token = Annotated[int, Field(ge=0)] | None
 _Ends = _Token | list[int]
@@ -34,7 +34,7 @@ class PlainLlamaConfig(_Settings):
     hidden_size: PositiveInt
     hidden_act: Literal["silu"]
     intermediate_size: PositiveInt
-    num_hidden_layers: Annotated[int, Field(ge=1, le=_MOST_LAYERS)]
+    num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
     num_attention_heads: PositiveInt
     num_key_value_heads: PositiveInt
     max_position_embeddings: PositiveInt

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from medusa_core.checkpoints.files import FULL_PREFIX, Layout, files_with, layout_of, read_config
+from medusa_core.checkpoints.files import Layout, files_with_heads, layout_of, read_config
 from medusa_core.checkpoints.locate import ALL_FILES, Fetch, as_folder, embedded_model, locate, locate_model
 from medusa_core.checkpoints.names import (
     BASE_KEY,
@@ -120,7 +120,7 @@ def locate_heads(name: str, fetch: Fetch = ALL_FILES) -> Path:
         return own if layout_of(folder) is None and own.is_dir() else folder
     found = layout_of(folder)
     if found is Layout.FULL:
-        return locate(name, [*HEAD_FILES, *files_with(folder, FULL_PREFIX)], fetch)
+        return locate(name, [*HEAD_FILES, *files_with_heads(folder)], fetch)
     if found is not Layout.HEADS:
         folder = locate(name, [*HEAD_FILES, WEIGHTS_NAME, f"{HEADS_FOLDER}/*"], fetch)
         own = folder / HEADS_FOLDER

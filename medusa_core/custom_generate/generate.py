@@ -137,7 +137,11 @@ def medusa_generate(
         found = _find_heads(model, medusa_heads)
         prompt, budget = input_ids[0].tolist(), max(generation_config.max_length - input_ids.shape[1], 1)
         _refuse_acceptance(medusa_acceptance)
-        processors = _with_penalty(logits_processor, medusa_penalty, medusa_penalty_window)
+        processors = logits_processor
+        if RunConfig(penalty=medusa_penalty, penalty_window=medusa_penalty_window).penalises:
+            # First, since it must see the tokens that the others leave out.
+            penalty = PenaltyProcessor(medusa_penalty, medusa_penalty_window)
+            processors = LogitsProcessorList([penalty, *processors])
         rule: ProcessedTypical | ProcessedMatch
         if medusa_acceptance == "typical" and generation_config.do_sample:
             rule = ProcessedTypical(processors, input_ids, medusa_epsilon, medusa_delta)
@@ -185,13 +189,6 @@ def generate(
         custom_generate=medusa_generate,
         **kwargs,
     )
-
-
-def _with_penalty(processors: LogitsProcessorList, penalty: float, window: int) -> LogitsProcessorList:
-    """The processors behind the penalty, which those that leave tokens out must see. Raises MedusaError."""
-    if not RunConfig(penalty=penalty, penalty_window=window).penalises:
-        return processors
-    return LogitsProcessorList([PenaltyProcessor(penalty, window), *processors])
 
 
 def _arguments_of_generate() -> dict[str, Any]:

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
-from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, LlamaCppRunner, library_version
+from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, PACKAGE, LlamaCppRunner
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.evaluation.speedup import speedup
@@ -62,7 +63,9 @@ class Bench:
         """``places`` says by kind of text where its prompts stand among ``prompts``: each kind then has
         figures of its own under "kinds". Raises MedusaError for a method that cannot run.
         """
-        _require_methods(engine, methods)
+        for name in methods:
+            if name not in ALL_PEERS:
+                require_weights(name, engine.drafts, engine.info.base)
         self._engine, self._config = engine, config
         self._prompts, self._methods, self._rounds = prompts, methods, rounds
         self._places = places or {}
@@ -161,14 +164,7 @@ def bench_record(
 def _libraries(methods: Sequence[str]) -> dict[str, str]:
     """Versions of the libraries that ran beside torch."""
     found = {"transformers": transformers.__version__}
-    return found | ({"llama_cpp_python": library_version()} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
-
-
-def _require_methods(engine: Engine, methods: Sequence[str]) -> None:
-    """Raise MedusaError for a method that is unknown or whose weights are not loaded."""
-    for name in methods:
-        if name not in ALL_PEERS:
-            require_weights(name, engine.drafts, engine.info.base)
+    return found | ({"llama_cpp_python": version(PACKAGE)} if LLAMA_CPP_PEERS.keys() & set(methods) else {})
 
 
 def machine_record(engine: Engine) -> dict:

@@ -55,7 +55,7 @@ def measure_forwards(
     if context < 1 or context + max(sizes) > target.context:
         most = target.context - max(sizes)
         raise MedusaError(f"the text has {context} tokens: give 1 to {most}, since {target.context_words}")
-    prompt = _any_tokens(target, context)
+    prompt = any_tokens(target, context)
     times: dict[int, list[float]] = {size: [] for size in sizes}
 
     def passes() -> Generator[list[ForwardTime], None, None]:
@@ -119,11 +119,12 @@ def _milliseconds(target: Target, tree, cache: TreeCache) -> float:
 
 def _chain(target: Target, size: int, token: int = 0):
     """A tree that is one path; its time does not depend on its tokens."""
-    tokens = [token] if size == 1 else _any_tokens(target, size)
+    tokens = [token] if size == 1 else any_tokens(target, size)
     return target.token_tree(tokens, list(range(-1, size - 1)), [ROOT] * size)
 
 
-def _any_tokens(target: Target, count: int) -> list[int]:
+def any_tokens(target: Target, count: int) -> list[int]:
+    """Tokens of no meaning: what a step takes depends on the number of rows, hardly on what they say."""
     return [(7 * index + 3) % target.vocab_size for index in range(count)]
 
 

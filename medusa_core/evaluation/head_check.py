@@ -114,7 +114,7 @@ class _Asked:
     def guesses(self, engine: Engine, text: _Text) -> torch.Tensor:
         """[K, T]: the best guess of token t + k + 1 at each position from the text's start on."""
         if self.heads is None:
-            return drafted_guesses(engine, self.name, text.tokens, _CHAIN, text.start)
+            return drafted_guesses(engine, self.name, text.tokens, text.start)
         return self.heads.guesses(engine.target, text.tokens, 1, text.start)[..., 0].cpu()
 
 
@@ -198,7 +198,8 @@ def _judge(
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
         return UNCLEAR, f"the text {why}, so it says little about {asked.what} ({numbers}): give another one"
     if not first.better:
-        return DOUBTFUL, f"{_these(asked)} and this base do not seem to belong together: {numbers}"
+        these = "these heads" if asked.heads is not None else asked.what
+        return DOUBTFUL, f"{these} and this base do not seem to belong together: {numbers}"
     accuracies = heads.accuracies if heads is not None else None
     measured = accuracies[0][0] if accuracies else 0.0
     if positions >= _FEWEST and first.accuracy < _WEAKER * measured:
@@ -211,14 +212,8 @@ def _judge(
     return FINE, f"{numbers}{rest}"
 
 
-def _these(asked: _Asked) -> str:
-    return "these heads" if asked.heads is not None else asked.what
-
-
 @torch.inference_mode()
-def drafted_guesses(
-    engine: Engine, name: str, tokens: Sequence[int], count: int, start: int = 0
-) -> torch.Tensor:
+def drafted_guesses(engine: Engine, name: str, tokens: Sequence[int], start: int) -> torch.Tensor:
     """[K, T − start]: place (k, t) is guess k of the chain behind token t + 1; −1 where there is none.
 
     ``name`` is the method whose weights are asked, for weights that are no heads: their guesses follow from
@@ -232,20 +227,20 @@ def drafted_guesses(
     _, features = target.prefill(tokens, target.new_cache(len(tokens)), every)
     drafter.reserve(len(tokens))
     drafter.begin(tokens[: start + 1], features[: start + 1])
-    found = torch.full((count, len(tokens) - start), -1)
+    found = torch.full((_CHAIN, len(tokens) - start), -1)
     for place in range(start, len(tokens) - 1):
-        chain = _chain(drafter, tokens[place + 1], count)
+        chain = _chain(drafter, tokens[place + 1])
         found[: len(chain), place - start] = torch.tensor(chain, dtype=torch.long)
         drafter.observe(tokens[place + 1 : place + 2], features[place + 1 : place + 2])
     return found
 
 
-def _chain(drafter: Drafter, root: int, count: int) -> list[int]:
+def _chain(drafter: Drafter, root: int) -> list[int]:
     """The likeliest child of the root, the likeliest child of that one, and so on."""
-    tree = drafter.propose(root, count)
+    tree = drafter.propose(root, _CHAIN)
     tokens, scores = tree.tokens.tolist(), tree.draft_logp.tolist()
     node, chain = 0, []
     while below := [child for child in range(node + 1, tree.size) if tree.parents[child] == node]:
         node = max(below, key=lambda child: scores[child])
         chain.append(tokens[node])
-    return chain[:count]
+    return chain[:_CHAIN]

@@ -14,7 +14,6 @@ import time
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
@@ -103,11 +102,6 @@ class LlamaCppRunner:
             raise PeerError(f"the weights are {packing.words()}: leave out --quantize, or name llama-cpp-q8")
         if target.longer is not None:
             raise PeerError("it takes this model with the trained context alone: leave out --context")
-
-
-def library_version() -> str:
-    """The version of the package."""
-    return version(PACKAGE)
 
 
 def _library() -> ModuleType:

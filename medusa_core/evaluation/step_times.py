@@ -19,6 +19,7 @@ from medusa_core.drafters.medusa import AUTO, NAME, medusa_draft, with_heads
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.forward_times import any_tokens
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
@@ -87,9 +88,7 @@ def measure_step_times(
     configs = _configs(engine)
     steps: dict[int, list[float]] = {size: [] for size in configs}
     state = RunState(engine.target.new_cache(_PROMPT))
-    vocabulary = engine.target.vocab_size
-    # Any tokens do: what a step takes depends on the number of rows, hardly on what they say.
-    prompt = [(7 * index + 3) % vocabulary for index in range(min(_PROMPT, engine.target.context // 4))]
+    prompt = any_tokens(engine.target, min(_PROMPT, engine.target.context // 4))
     if engine.target.choice.captured:
         for config in configs.values():  # The first step of a size captures its graph, which takes long.
             _timed(engine, prompt, config, state)

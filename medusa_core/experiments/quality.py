@@ -127,12 +127,10 @@ def read_heldout(file: Path, engine: Engine, window: int, most: int) -> list[Tex
 
 def _text_of(example: Example, engine: Engine) -> str:
     """The example's text; a conversation as the tokenizer's chat template writes it, where it has one."""
-    if example.text is not None:
-        return example.text
-    if engine.tokenizer is not None and engine.tokenizer.chat_template:
+    if example.text is None and engine.tokenizer is not None and engine.tokenizer.chat_template:
         turns = [message._asdict() for message in example.messages]
         return render_chat(engine.tokenizer, turns, whose=f"{example.place}: the judge's chat template")
-    return "\n".join(message.content for message in example.messages)
+    return example.plain_text
 
 
 def require_same_tokens(judge: Engine, engine: Engine) -> None:

@@ -92,11 +92,11 @@ class Writer:
             raise MedusaError(
                 "the prompts are for dialogues, but the tokenizer has no chat template: give plain texts"
             )
-        context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        if context and config.answer_tokens >= context:
+        self._context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+        if self._context and config.answer_tokens >= self._context:
             raise MedusaError(
                 f"answers of {config.answer_tokens} tokens leave no room for a prompt, the model's context "
-                f"holds {context}: lower --answer-tokens"
+                f"holds {self._context}: lower --answer-tokens"
             )
         folder.mkdir(parents=True, exist_ok=True)
         self.batches = -(-config.answers // config.answer_batch)
@@ -117,7 +117,8 @@ class Writer:
             records, tokens = yield from self._answer([example for _, example in chosen], rng)
             for kind in sorted({kind for kind, _ in chosen}):
                 own = [record for (its, _), record in zip(chosen, records, strict=True) if its == kind]
-                self._append(kind, index, own)
+                with open(self._folder / f"{kind}.jsonl", "a", encoding="utf-8") as file:
+                    file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in own if record)
             self.done = index + 1
             write_record(self._folder / PROGRESS, {"batches": self.done})
             yield tokens
@@ -171,9 +172,8 @@ class Writer:
         if not rows:
             return []
         width = max(map(len, rows))
-        context = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
-        if context and width + limit > context:
-            width = context - limit
+        if self._context:
+            width = min(width, self._context - limit)
         kept = [row[-width:] for row in rows]
         device = self._model.device
         ids = torch.tensor([[self._end] * (width - len(row)) + row for row in kept], device=device)
@@ -214,10 +214,6 @@ class Writer:
         return cast("str", text)  # several lists would give several texts
 
     # --- the files
-
-    def _append(self, kind: str, index: int, records: list[dict]) -> None:
-        with open(self._folder / f"{kind}.jsonl", "a", encoding="utf-8") as file:
-            file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in records if record)
 
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
-from transformers import BitsAndBytesConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.checkpoints import base as base_files
 from medusa_core.checkpoints.adapters import untie, without_deprecations
@@ -59,7 +59,10 @@ def load_frozen(config: DrafterConfig, device: torch.device) -> PreTrainedModel:
     """
     options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
     if config.base_4bit:
-        options |= {"quantization_config": _four_bits(device), "device_map": {"": device}}
+        if device.type != "cuda":
+            raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
+        packed = bitsandbytes_config("4bit", torch.bfloat16)
+        options |= {"quantization_config": packed, "device_map": {"": device}}
     model = load_base(base_folder(config.model), **options)
     if not config.base_4bit:
         model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self
@@ -134,12 +137,6 @@ def as_teacher(model: PeftModel) -> Iterator[None]:
             yield
     finally:
         model.train(was_training)
-
-
-def _four_bits(device: torch.device) -> BitsAndBytesConfig:
-    if device.type != "cuda":
-        raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
-    return bitsandbytes_config("4bit", torch.bfloat16)
 
 
 def read_base(model: PreTrainedModel | PeftModel, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,8 +11,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,9 @@ class Source:
 
     def labelled(self) -> Iterator[tuple[Example, bool]]:
         """Yield all examples, each with whether it is held out."""
-        for index, example in enumerate(_read(self.files)):
+        for index, example in enumerate(chain.from_iterable(map(read_examples, self.files))):
             yield example, not self.heldout and index % self.heldout_every == self.heldout_every - 1
-        for example in _read(self.heldout):
+        for example in chain.from_iterable(map(read_examples, self.heldout)):
             yield example, True
 
     def examples(self, *, heldout: bool) -> Iterator[Example]:
@@ -54,9 +55,7 @@ class Source:
 
     def documents(self, *, heldout: bool) -> Iterator[str]:
         """Yield the texts of the training examples, or of the held-out ones; of a conversation its turns."""
-        for example in self.examples(heldout=heldout):
-            turns = "\n".join(message.content for message in example.messages)
-            yield turns if example.text is None else example.text
+        return (example.plain_text for example in self.examples(heldout=heldout))
 
 
 @dataclass(frozen=True)
@@ -115,11 +114,6 @@ def load_sources(data: Path, heldout_share: float) -> list[Source]:
         Source(stem if stems.count(stem) == 1 else file.name, (file,), None, (), round(1 / heldout_share))
         for file, stem in zip(files, stems, strict=True)
     ]
-
-
-def _read(files: Iterable[Path]) -> Iterator[Example]:
-    for file in files:
-        yield from read_examples(file)
 
 
 # --- arrays

@@ -59,6 +59,13 @@ class Example:
     place: str  # "line 3 of chat.jsonl", for errors
 
     @property
+    def plain_text(self) -> str:
+        """The text, or the turns of the conversation with line breaks between them."""
+        if self.text is not None:
+            return self.text
+        return "\n".join(message.content for message in self.messages)
+
+    @property
     def user_turns(self) -> tuple[str, ...]:
         """What the user says, in order; nothing for a plain text. The seed of a self-distilled dialogue."""
         return tuple(message.content for message in self.messages if message.role == "user")

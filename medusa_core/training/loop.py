@@ -15,7 +15,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -180,7 +180,8 @@ class TrainRun:
         torch.manual_seed(hash((self._config.seed, self.step, self.accelerator.process_index)) & 0x7FFFFFFF)
         sums: Losses = {}
         for number in range(accumulate):
-            with self._sync_at(last=number == accumulate - 1):
+            last = number == accumulate - 1  # processes exchange gradients once a step, not once a pass
+            with nullcontext() if last else self.accelerator.no_sync(self.forward):
                 losses = losses_of(self.step, number)
                 self.accelerator.backward(losses["loss"] / accumulate)
             for name, value in losses.items():
@@ -210,10 +211,6 @@ class TrainRun:
     @property
     def _tokens(self) -> int:
         return self.step * self._config.batch_tokens
-
-    def _sync_at(self, *, last: bool) -> AbstractContextManager[None]:
-        """Processes exchange gradients once a step, not once a pass."""
-        return nullcontext() if last else self.accelerator.no_sync(self.forward)
 
     def save(self) -> None:
         """Write the checkpoint; the old one stays as the one before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -47,7 +47,8 @@ def muon_and_adamw(
 ) -> list[torch.optim.Optimizer]:
     """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices."""
     weights = [(name, weight) for name, weight in weights if weight.requires_grad]
-    matrices, others = (list(_of_kind(weights, kind)) for kind in (True, False))
+    matrices = [weight for name, weight in weights if _is_matrix(name, weight)]
+    others = [weight for name, weight in weights if not _is_matrix(name, weight)]
     muon = (torch.optim.Muon if _multiplies_bf16(weights) else Muon)(
         matrices, lr=matrix_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
@@ -97,7 +98,3 @@ def _multiplies_bf16(weights: Named) -> bool:
 
 def _is_matrix(name: str, weight: torch.nn.Parameter) -> bool:
     return weight.ndim == 2 and not any(table in name for table in _TABLES)
-
-
-def _of_kind(weights: Named, matrices: bool) -> Iterator[torch.nn.Parameter]:
-    return (weight for name, weight in weights if _is_matrix(name, weight) == matrices)

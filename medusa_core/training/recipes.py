@@ -8,7 +8,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
 from medusa_core.library_messages import quiet_bitsandbytes
@@ -53,15 +53,11 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator
     process has the folder.
     """
     quiet_bitsandbytes()
-    with locked_folder(Path(config.out)):
-        yield from _recipe(config, end or (lambda: False))
-
-
-def _recipe(config: RunConfig, end: Callable[[], bool]) -> Generator[Progress, None, None]:
-    """Run the recipe, which is imported here, since peft and the data pipeline take seconds."""
     name = next(name for kind, name in RECIPES.values() if kind is type(config))
-    run = pkgutil.resolve_name(f"medusa_core.training.{name}")
-    return cast("Generator[Progress, None, None]", run(config, end=end))
+    with locked_folder(Path(config.out)):
+        # Imported here, since peft and the data pipeline take seconds.
+        recipe = pkgutil.resolve_name(f"medusa_core.training.{name}")
+        yield from recipe(config, end=end or (lambda: False))
 
 
 def result_of(config: DrafterConfig, folder: Path) -> LoadConfig:

@@ -7,7 +7,7 @@ then linear to zero, so that a longer or shorter budget can be chosen while a ru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 from statistics import mean
 
@@ -70,15 +70,12 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
         targets = tokens.masked_fill(~trained, IGNORED)[:, 1:].to(device)
         return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), ignore_index=IGNORED)
 
-    def attention_of(window: int) -> str:
-        # Compiled on a CPU, plain attention fuses into its neighbours; on long windows it takes gigabytes.
-        plain = device.type == "cpu" and config.compile and window <= PLAIN_ATTENTION
-        return "eager" if plain else "sdpa"
-
     def losses_of(step: int, number: int) -> Losses:
         phase = text.phase(step)
         dropout.rate = phase.dropout
-        model.set_attn_implementation(attention_of(phase.window))
+        # Compiled on a CPU, plain attention fuses into its neighbours; on long windows it takes gigabytes.
+        plain = device.type == "cpu" and config.compile and phase.window <= PLAIN_ATTENTION
+        model.set_attn_implementation("eager" if plain else "sdpa")
         batch = text.batch(step, number)
         with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
             if teachers and text.keeps(step, number):
@@ -181,13 +178,9 @@ def _heldout_losses(
 ) -> Metrics:
     # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
     return {
-        f"heldout/{kind}": mean(float(loss_of(*row)) for row in _rows(batch))
+        f"heldout/{kind}": mean(map(float, map(loss_of, batch.tokens.split(1), batch.trained.split(1))))
         for kind, batch in heldout.items()
     }
-
-
-def _rows(batch: Batch) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    return zip(batch.tokens.split(1), batch.trained.split(1), strict=True)
 
 
 def _model(config: PretrainConfig, tokenizer: Tokenizer) -> LlamaForCausalLM:

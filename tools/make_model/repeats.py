@@ -27,7 +27,7 @@ from medusa_core.training.run_folder import replace_file
 from tools.make_model.preferences import Pair
 from tools.make_model.teachers import read_llama
 from tools.make_model.tokenizer import read_tokenizer
-from tools.make_model.writing import SENTENCE, said_by
+from tools.make_model.writing import SENTENCE, first_repeat, said_by
 
 _TRIES = 12  # sentences drawn for each repeat
 _KEPT = 3  # of them: those that the base finds likeliest
@@ -73,7 +73,7 @@ def _write(args: argparse.Namespace) -> None:
 
 def pair_of(text: str, model: LlamaForCausalLM, tokenizer: Tokenizer) -> Pair | None:
     """The first repeat of a text and what else might stand there; None where there is no such thing."""
-    found = _first_repeat(text)
+    found = first_repeat(text)
     if found is None:
         return None
     begin, end, known = found
@@ -92,18 +92,6 @@ def pair_of(text: str, model: LlamaForCausalLM, tokenizer: Tokenizer) -> Pair | 
     if not wanted:
         return None
     return Pair(before, refused[:_MOST_TOKENS], [list(tokens) for tokens in wanted])
-
-
-def _first_repeat(text: str) -> tuple[int, int, set[str]] | None:
-    """Begin and end of the first sentence that stood there before, and all sentences before it."""
-    known: set[str] = set()
-    for match in SENTENCE.finditer(text):
-        said = said_by(match.group())
-        if said in known:
-            return match.start(), match.end(), known
-        if " " in said:
-            known.add(said)
-    return None
 
 
 def _says_something_new(text: str, known: set[str]) -> bool:

@@ -135,7 +135,6 @@ class Problem:
     question: str
     answer: str
     result: int
-    steps: int
 
     @property
     def text(self) -> str:
@@ -158,13 +157,13 @@ def one_step(random: Random, *, heldout: bool) -> Problem:
     c = _result(a, sign, b)
     if random.random() < 0.25:
         asked = random.choice([f"What is {a} {_SIGNS[sign]} {b}?", f"What is {a} {sign} {b}?"])
-        return Problem(asked, _working(a, sign, b) + ".", c, 1)
+        return Problem(asked, _working(a, sign, b) + ".", c)
     if sign == "/" and b in _MORE.values() and random.random() < 0.7:
         return _share(random, a, b)
     named = _NAMED.get(a) if sign == "*" and random.random() < 0.5 else None
     question, answer = random.choice(named or _ONE_STEP[sign])
     words = _words(random) | {"a": a, "b": b, "c": c}
-    return Problem(_fill(question, words), f"{_working(a, sign, b)}. {_fill(answer, words)}", c, 1)
+    return Problem(_fill(question, words), f"{_working(a, sign, b)}. {_fill(answer, words)}", c)
 
 
 def two_steps(random: Random, *, heldout: bool) -> Problem:
@@ -181,7 +180,7 @@ def two_steps(random: Random, *, heldout: bool) -> Problem:
     question, answer = random.choice(_TWO_STEP[first, second])
     words = _words(random) | {"a": a, "b": b, "d": d, "e": e}
     working = f"{_working(a, first, b)}. {_working(c, second, d)}. {_fill(answer, words)}"
-    return Problem(_fill(question, words), working, e, 2)
+    return Problem(_fill(question, words), working, e)
 
 
 def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
@@ -253,7 +252,7 @@ def _share(random: Random, a: int, b: int) -> Problem:
              "{n} takes {c} {t}."),
         ]
     )  # fmt: skip
-    return Problem(_fill(question, words), f"{_working(a, '/', b)}. {_fill(answer, words)}", a // b, 1)
+    return Problem(_fill(question, words), f"{_working(a, '/', b)}. {_fill(answer, words)}", a // b)
 
 
 def _words(random: Random) -> dict[str, str | int]:

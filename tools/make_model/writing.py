@@ -36,16 +36,25 @@ def main() -> None:
         print(f"{make.__name__.replace('_', ' ')}: {right} of {args.problems} right")
     for kind, prompts in shipped_kinds(engine, HELD_OUT).items():
         texts = [_greedy(engine, prompt, _TEXT_TOKENS) for prompt in prompts]
-        repeating = [text for text in texts if repeats_sentence(text)]
+        repeating = [text for text in texts if first_repeat(text)]
         print(f"{kind}: {len(repeating)} of {len(texts)} texts repeat a sentence")
         if args.show:
             print(*texts, sep="\n---\n")
 
 
-def repeats_sentence(text: str) -> bool:
-    """Whether a sentence of more than one word occurs twice, a speaker's name before it left aside."""
-    sentences = [said for sentence in SENTENCE.findall(text) if " " in (said := said_by(sentence))]
-    return len(set(sentences)) < len(sentences)
+def first_repeat(text: str) -> tuple[int, int, set[str]] | None:
+    """Begin and end of the first sentence that stood there before, and all sentences before it.
+
+    Sentences of more than one word count, a speaker's name before them left aside.
+    """
+    known: set[str] = set()
+    for match in SENTENCE.finditer(text):
+        said = said_by(match.group())
+        if said in known:
+            return match.start(), match.end(), known
+        if " " in said:
+            known.add(said)
+    return None
 
 
 def said_by(sentence: str) -> str:

@@ -81,8 +81,7 @@ def read_windows(setup: Setup, settings: Settings) -> torch.Tensor:
     ids: list[int] = []
     for file in files:
         for example in read_examples(file):
-            said = example.text or "\n".join(message.content for message in example.messages)
-            ids += [*setup.engine.tokenize(said, special=False), *ends]
+            ids += [*setup.engine.tokenize(example.plain_text, special=False), *ends]
     width = min(WINDOW + 1, setup.engine.target.context)
     count = len(ids) // width
     if count < 2:

@@ -36,7 +36,10 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     kinds = setup.places() | {ALL: range(len(prompts))}
     rows = [_row(name, logs, places, kind) for kind, places in kinds.items() for name in names]
     steps = {PLAIN: logs[BASELINE]} | {size: logs[f"{NAME} {size}"] for size in trees}
-    rows += [_step_row(size, log, logs[BASELINE]) for size, log in steps.items()]
+    rows += [
+        make_row(log, logs[BASELINE], series=STEP, label=counted(size, "node"), x=size, tree_nodes=size)
+        for size, log in steps.items()
+    ]
     notes = [_fastest(rows, list(kinds)), _identical({name: logs[name] for name in names})]
     if NAME in names:
         notes.append(f"Medusa's {auto_tree_words(engine, setup.config(method=NAME))}.")
@@ -64,10 +67,6 @@ def _row(name: str, logs: dict[str, MethodLog], places: range, kind: str) -> Row
     beside = None if generate is None else generate.only(places)
     base = logs[BASELINE].only(places)
     return make_row(log, base, series=name, label=kind, tree_nodes=nodes, generate=beside)
-
-
-def _step_row(size: int, log: MethodLog, base: MethodLog) -> Row:
-    return make_row(log, base, series=STEP, label=counted(size, "node"), x=size, tree_nodes=size)
 
 
 def _fastest(rows: list[Row], kinds: list[str]) -> str:

@@ -118,12 +118,6 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         heads = folder / HEADS_RUN / RESULT
         recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
 
-    def answer() -> None:
-        _consume(self_distill(answer_config(config, plan)), watch)
-
-    def train_stage(recipe: Medusa1Config) -> None:
-        _consume(train(recipe), watch)
-
     def calibrate() -> None:
         last = list(recipes.values())[-1]
         trained = Path(last.out) / RESULT
@@ -136,8 +130,10 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
             measured["model"]["base"] = "the embedded model"
         write_card(make_report(config, plan, fitted, measured, _training(config, folder)), fitted)
 
-    stages = {"answers": answer}
-    stages |= {name: partial(train_stage, recipe) for name, recipe in recipes.items()}
+    stages: dict[str, Callable[[], None]] = {
+        "answers": partial(_consume, self_distill(answer_config(config, plan)), watch)
+    }
+    stages |= {name: partial(_consume, train(recipe), watch) for name, recipe in recipes.items()}
     stages |= {"calibration": calibrate, "measuring": report}
     for name, work in stages.items():
         _once(folder / DONE, name, work)
