@@ -51,7 +51,7 @@ def test_head_losses_equal_the_position_by_position_version(model, shared, train
                 best = logits.topk(5).indices.tolist()
                 first.append(best[0] == wanted)
                 fifth.append(int(wanted) in best)
-        assert float(scores.loss[k]) == pytest.approx(float(torch.stack(losses).mean().detach()), abs=1e-5)
+        assert scores.loss[k].item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5)
         assert float(scores.top1[k]) == pytest.approx(sum(map(float, first)) / len(first))
         assert float(scores.top5[k]) == pytest.approx(sum(map(float, fifth)) / len(fifth))
 
