@@ -10,6 +10,7 @@ Settings are the fields of ``GenerationConfig`` and the settings of drafters and
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, fields
@@ -154,7 +155,7 @@ def _tokens(engine: Engine, prompt: str | Sequence[int]) -> list[int]:
     if isinstance(prompt, str):
         return engine.encode(prompt)
     try:
-        return [int(token) for token in prompt]
+        return [operator.index(token) for token in prompt]
     except (TypeError, ValueError, RuntimeError) as error:  # torch's own for a batch of rows
         raise MedusaError(
             f"the prompt is a {type(prompt).__name__}: give text, or token ids as a list of numbers"

@@ -290,11 +290,12 @@ def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
     for name, tensor in state.items():
         if not tensor.is_floating_point() or _is_finite(tensor.to(dtype)):
             continue
-        if _is_finite(tensor.double()):
-            kind = str(dtype).removeprefix("torch.")
-            wider = "bfloat16 or float32" if dtype == torch.float16 else "float32"
-            raise MedusaError(f"{name} of {what} holds numbers too large for {kind}: use --dtype {wider}")
-        raise MedusaError(f"{name} of {what} holds NaN or infinity: fetch, convert or train it again")
+        if dtype == torch.float16 and _is_finite(tensor.float()):  # bfloat16 has the range of float32
+            wider = "bfloat16 or float32"
+            raise MedusaError(f"{name} of {what} holds numbers too large for float16: use --dtype {wider}")
+        raise MedusaError(
+            f"{name} of {what} holds NaN, infinity or numbers too large: fetch, convert or train it again"
+        )
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

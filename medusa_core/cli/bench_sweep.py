@@ -22,6 +22,7 @@ from medusa_core.evaluation.random_model import random_engine, random_prompts
 from medusa_core.evaluation.sweep import (
     BATCH,
     DTYPE,
+    MOST_TEXTS,
     NODES,
     VALUES,
     Case,
@@ -39,6 +40,7 @@ from medusa_core.trees.search import read_accuracies
 from medusa_core.trees.tree import MAX_NODES
 
 _SHAPE_NODES = (1, 16, 32, 64)
+_MOST = {NODES: MAX_NODES, BATCH: MOST_TEXTS}
 _SHAPE_PROMPTS = 4
 
 
@@ -84,7 +86,7 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     name, text = ("batch", args.batch) if args.batch is not None else ("values", args.values)
     if text is None:
         return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES.get(sweep, ())), False
-    return whole_numbers(text, name, 1, MAX_NODES if sweep == NODES else None), True
+    return whole_numbers(text, name, 1, _MOST.get(sweep)), True
 
 
 def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
@@ -153,7 +155,7 @@ def _print(record: dict[str, Any]) -> None:
     points, table, out = record["points"], new_table(pad_edge=False), console()
     out.print(*headlines(record), sep="\n")
     columns = {name: words for name, words in _COLUMNS.items() if any(name in point for point in points)}
-    table.add_column(record["sweep"], justify="right")
+    table.add_column(record["sweep"], justify="right", no_wrap=True)
     for words in columns.values():
         table.add_column(words, justify="left" if words == "method" else "right", no_wrap=True)
     for point in points:

@@ -22,6 +22,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.prompt_results import decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
+from medusa_core.evaluation.sweep import MOST_TEXTS
 from medusa_core.longrun.folder import TEXT
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.run import SavedRun, saved_run
@@ -166,8 +167,8 @@ class TextPrinter:
 def _run_file(args: argparse.Namespace, config: GenerationConfig) -> None:
     """Decode the prompts of a file, several at once. Raises MedusaError, also when a prompt failed."""
     size = BATCH if args.batch is None else args.batch
-    if size < 1:
-        raise MedusaError(f"--batch is {size}, the smallest is 1: raise it")
+    if not 1 <= size <= MOST_TEXTS:
+        raise MedusaError(f"--batch is {size}: give 1 to {MOST_TEXTS} texts at once")
     lines = [line for _, line in prompt_lines(Path(args.prompts))]
     engine, config, notes = load_for_run(args, config)
     engine.require_tokenizer()

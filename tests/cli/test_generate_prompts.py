@@ -107,7 +107,8 @@ def test_results_for_a_reader(run):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--batch", "0"), "--batch is 0, the smallest is 1"),
+        (("--batch", "0"), "--batch is 0: give 1 to 1024"),
+        (("--batch", str(10**20)), "give 1 to 1024"),
         (("abc",), "give either a prompt or --prompts"),
         (("--trace", "run.json"), "--trace writes one run"),
         (("--method", "nobody"), "--method is 'nobody'"),

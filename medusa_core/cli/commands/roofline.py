@@ -159,6 +159,8 @@ def _foot_lines(shape: ModelShape, work: Work, device: Device) -> list[str]:
     cache = kv_cache_bytes(shape, 1, 1, NUMBER_BYTES)
     room = longest_text(shape, device, work.batch, NUMBER_BYTES, NUMBER_BYTES)
     fits = f"texts of up to {room:,} tokens fit beside the weights" if room > 0 else "the weights do not fit"
+    if not device.memory:
+        fits = "how much memory the device has is not known"
     if device.cache:
         fits += (
             f"; the device's on-chip SRAM, {bytes_words(device.cache)}, holds the keys and values of "

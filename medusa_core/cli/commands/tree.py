@@ -141,7 +141,7 @@ def drawing(tree: Topology) -> str:
         label = "root" if node == 0 else f"head {tree.depths[node]}, guess {tree.ranks[node] + 1}"
         graph.nodes[node]["label"] = f"{label}  (node {node})"
     per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
-    title = f"{tree.size} nodes with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
+    title = f"{counted(tree.size, 'node')} with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
     return "\n".join([title, *nx.generate_network_text(graph)])
 
 
