@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -57,16 +56,11 @@ LABELS = {
     "lookup_ngram": "Lookup: tokens to match",
     "lookup_tokens": "Lookup: tokens to draft",
 }
-# Moves the sliders to the settings that a method's drafters bring: all of them when a person chooses a method
-# (`assumed` is not given then), otherwise those that still hold what was assumed before the model was loaded.
-USUAL = """(name, copies, usual, assumed, ...held) => {
-  const [own, before] = [usual, UNLOADED].map((text) => {
-    const known = JSON.parse(text);
-    return (copies && known[name + JOINED]) || known[name];
-  });
-  const taken = (option, i) => assumed === undefined || (assumed && held[i] === before[option]);
-  const values = OPTIONS.map((option, i) => (taken(option, i) ? own[option] : held[i]));
-  return [...values, assumed !== false && usual === UNLOADED];
+# Moves the sliders to the settings that a method's drafters bring.
+USUAL = """(name, copies, usual) => {
+  const known = JSON.parse(usual);
+  const own = (copies && known[name + JOINED]) || known[name];
+  return OPTIONS.map((option) => own[option]);
 }"""
 FIELDS = {field.name: field for kind in (GenerationConfig, *option_kinds()) for field in fields(kind)}
 
@@ -78,26 +72,15 @@ class Controls:
     named: Mapping[str, Any]  # what a visitor sets, by name
     selection: gr.State  # a Selection: what "yours" means in the menus of trees and heads
     usual: gr.Textbox  # JSON for the browser: each method's default settings
-    assumed: gr.Checkbox  # whether the method's were filled in while no model was loaded that may have others
 
     def inputs(self) -> list[Any]:
-        return [*self.named.values(), self.selection, self.assumed]
+        return [*self.named.values(), self.selection]
 
     def settings(self, values: Sequence[Any]) -> RunSettings:
-        """The settings in an event's values; a run takes what the model brings where one was assumed."""
-        given = dict(zip((*self.named, "selection", "assumed"), values, strict=True))
+        """The settings in an event's values."""
+        given = dict(zip((*self.named, "selection"), values, strict=True))
         whole = whole_method(given["method"], given.pop("copies"))
-        if given.pop("assumed"):
-            before = json.loads(usual_in_menu({}))[whole]
-            given = {name: value for name, value in given.items() if before.get(name) != value}
         return RunSettings.of(**given | {"method": whole})
-
-    def follow(self, loaded: gr.events.Dependency) -> None:
-        """Move the sliders that a person left alone once a model is ``loaded`` that has other defaults."""
-        menus = [self.named["method"], self.named["copies"], self.usual]
-        sliders = [self.named[name] for name in _option_names()]
-        outputs = [*sliders, self.assumed]
-        loaded.then(None, [*menus, self.assumed, *sliders], outputs, js=_usual_script(), **QUIET)
 
 
 def build_controls(
@@ -168,23 +151,17 @@ def build_controls(
     usual = gr.Textbox(
         usual_in_menu({}), label="Usual settings", visible="hidden", elem_classes="usual-settings"
     )
-    assumed = gr.Checkbox(False, label="Settings assumed", visible="hidden")
+    taken = USUAL.replace("OPTIONS", json.dumps(list(options))).replace("JOINED", json.dumps(PLUS + COPYING))
     chosen = [method_menu.input, copies.input]
-    filled = [*options.values(), assumed]
-    gr.on(chosen, None, [method_menu, copies, usual], filled, js=_usual_script(), **QUIET)
+    gr.on(chosen, None, [method_menu, copies, usual], list(options.values()), js=taken, **QUIET)
     selection.change(_offer, selection, [tree, budget, heads], **AT_ONCE)
-    return Controls(named | options, selection, usual, assumed)
+    return Controls(named | options, selection, usual)
 
 
 def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
     """Each method's default settings with the weights in ``drafts``, as JSON for the browser."""
     names, usual = _option_names(), usual_settings(drafts)
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
-
-
-def _usual_script() -> str:
-    parts = {"OPTIONS": _option_names(), "JOINED": PLUS + COPYING, "UNLOADED": usual_in_menu({})}
-    return re.sub("|".join(parts), lambda part: json.dumps(parts[part[0]]), USUAL)
 
 
 def _option_names() -> list[str]:

@@ -198,9 +198,7 @@ def mark_methods(
 
     outputs = [*menus, *(one.usual for one in controls)]
     for event in (loaded.then, selection.change):
-        known = event(marked, selection, outputs, **AT_ONCE)
-        for one in controls:
-            one.follow(known)
+        event(marked, selection, outputs, **AT_ONCE)
 
 
 def _entries(menu: gr.Dropdown, lacking: Collection[str]) -> list[Any]:
