@@ -21,7 +21,7 @@ import torch
 from medusa_core.acceptance import AcceptanceRule
 from medusa_core.acceptance.logits.processor import LogitsProcessor
 from medusa_core.acceptance.match import matched
-from medusa_core.acceptance.sampling import not_a_number
+from medusa_core.acceptance.sampling import not_a_number, require_drawn
 from medusa_core.acceptance.verdict import Verdict
 from medusa_core.drafters import Drafter
 from medusa_core.errors import MedusaError
@@ -129,6 +129,7 @@ class Run:
         if self.processor is not None:
             logits = self.processor.begin(self.prompt, logits)
         self.root = int(self.rule.choose(logits[None])[0])
+        require_drawn([self.root], logits.shape[-1])
 
     @property
     def depth_left(self) -> int:
@@ -215,7 +216,8 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
             yield run, step
         for run in running:
             if run.finish_reason is not None:
-                run.cache = None  # the next one may take its memory, though variables still hold this run
+                # The next run may take its memory; the loops here and in the caller still hold this run.
+                run.cache = None
         running = [run for run in running if run.finish_reason is None]
 
 

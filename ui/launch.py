@@ -105,7 +105,7 @@ def start(flags: argparse.Namespace, load: LoadConfig) -> None:
         require_address(reach.host)
     policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
     if gpu is not None:
-        load = replace(load, capture=False)  # each run's process would record its steps anew
+        load = replace(load, capture=False)  # each run's process would capture its steps anew
     if not flags.without_model:
         require_model(load)
     session = Session(load, policy=policy, gpu=gpu)

@@ -56,7 +56,7 @@
   };
   // While the click goes down, before the page's framework has anything to do with it.
   document.addEventListener("click", (event) => {
-    const button = event.target.closest("[id$='-run'], [id$='-stop']");
+    const button = event.target.closest?.("[id$='-run'], [id$='-stop']");
     if (!button) return;
     const [, name, act] = /^(.*)-(run|stop)$/.exec(button.id);
     if (act === "run") return waits(event, name);
@@ -64,7 +64,7 @@
     window.medusaChannel.stop(name);
   }, true);
   document.addEventListener("keydown", (event) => {
-    const box = event.key === "Enter" && event.target.closest("#chat-message, [id$='-prompt']");
+    const box = event.key === "Enter" && event.target.closest?.("#chat-message, [id$='-prompt']");
     if (box && event.shiftKey !== (box.id === "chat-message")) waits(event, box.id.split("-")[0]);
   }, true);
 }

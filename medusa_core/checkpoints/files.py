@@ -290,12 +290,12 @@ def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
     for name, tensor in state.items():
         if not tensor.is_floating_point() or _is_finite(tensor.to(dtype)):
             continue
-        if dtype == torch.float16 and _is_finite(tensor.float()):  # bfloat16 has the range of float32
-            wider = "bfloat16 or float32"
-            raise MedusaError(f"{name} of {what} holds numbers too large for float16: use --dtype {wider}")
-        raise MedusaError(
-            f"{name} of {what} holds NaN, infinity or numbers too large: fetch, convert or train it again"
-        )
+        # bfloat16 has the range of float32, so only float16 has a wider dtype.
+        wider = dtype == torch.float16 and _is_finite(tensor.float())
+        fix = "use --dtype bfloat16 or float32" if wider else "fetch, convert or train it again"
+        too_large = f"numbers too large for {str(dtype).removeprefix('torch.')}"
+        held = too_large if _is_finite(tensor.double()) else "NaN or infinity"
+        raise MedusaError(f"{name} of {what} holds {held}: {fix}")
 
 
 def _is_finite(tensor: torch.Tensor) -> bool:

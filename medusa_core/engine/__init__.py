@@ -195,7 +195,7 @@ class Engine:
         ``state`` holds what was read of the prompt's first tokens in a run before, ``end_tokens`` end the
         text too; the last ``written`` tokens of the prompt belong to the text in which stop strings are
         looked for. Raises MedusaError at the first ``next``, or later for an overflow and when memory runs
-        out; a run that began forgets its ``state`` then.
+        out; a run that began forgets its ``state`` at any error.
         """
         run = self._run(prompt, config, state, end_tokens, written)
         words = (
@@ -206,7 +206,7 @@ class Engine:
         try:
             for _, step in self._decoded([run], 1, words):
                 yield step
-        except MedusaError:
+        except Exception:
             if state is not None:
                 # Behind the committed rows may be NaN, which passes through a mask.
                 state.forget(self.target)

@@ -92,7 +92,7 @@ def test_a_shape_that_does_not_fit(bench, monkeypatch):
     ("flags", "words"),
     [
         (("--batch", "1,x"), "--batch is '1,x'"),
-        (("--batch", "0"), "--batch is '0': give whole numbers of at least 1"),
+        (("--batch", "0"), "--batch is '0': give whole numbers from 1 to 1024"),
         (("--sweep", "nodes", "--values", "300"), "give whole numbers from 1 to 256"),
         (("--sweep", "nodes", "--batch", "2"), "leave out --sweep nodes"),
         (("--sweep", "dtype", "--values", "2"), "--values are those of"),

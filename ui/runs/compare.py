@@ -43,7 +43,7 @@ Trace = dict[str, Any]
 def warm_up_config(engine: Engine, config: GenerationConfig) -> GenerationConfig:
     """The settings of an unmeasured run before runs of ``config``: shorter, unless steps are captured.
 
-    The length of the text decides which graphs are captured, so all are only after a whole run.
+    The length of the text decides which graphs are captured, so only a whole run captures all of them.
     """
     short = config.changed(max_new_tokens=min(WARM_UP_TOKENS, config.max_new_tokens))
     return config if engine.target.choice.captured else short

@@ -6,9 +6,9 @@ function mountLearn(host, content) {
   installStyle(LEARN_STYLE, "learn-style");
   const { texts, records } = content;
   for (const [tag, { language }] of Object.entries(texts)) LANGUAGE.add(tag, language, {});
-  const stored = { card: 0, answers: {}, ...parsed(readStored(KEPT)) };
+  const stored = parsed(readStored(KEPT)) ?? {};
   const runOf = (trace, name, answers = {}) => ({ trace, name, answers, tell: makeTeller(trace, records) });
-  const recorded = runOf(unpackedTrace(content.recording.trace), { text: "recorded" }, stored.answers);
+  const recorded = runOf(unpackedTrace(content.recording.trace), { text: "recorded" }, stored.answers ?? {});
   const others = (content.runs ?? []).map(({ name, trace }) => runOf(unpackedTrace(trace), { text: "of_drafter", run: name }));
   for (const text of Object.values(texts)) text.cards = text.cards.filter((each) => [recorded, ...others].some((run) => canTell(run, each)));
   if (unfitReason(recorded.trace)) {
@@ -42,7 +42,7 @@ function mountLearn(host, content) {
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
   host.replaceChildren(root);
   listenToCardKeys(root, { go: (by) => go(state.card + by), choose: (index) => root.querySelector(`.learn-choice[data-choice="${index}"]`) && choose(index), glossary });
-  show(recorded, stored.card);
+  show(recorded, Number.isInteger(stored.card) ? stored.card : 0);
   LANGUAGE.listen(() => {
     if (!host.isConnected) return false;
     state.language = languageOf(texts);

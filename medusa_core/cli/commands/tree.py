@@ -141,7 +141,8 @@ def drawing(tree: Topology) -> str:
         label = "root" if node == 0 else f"head {tree.depths[node]}, guess {tree.ranks[node] + 1}"
         graph.nodes[node]["label"] = f"{label}  (node {node})"
     per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
-    title = f"{counted(tree.size, 'node')} with the root, by depth {per_depth}, {counted(len(tree.paths()), 'path')}"
+    nodes, paths = counted(tree.size, "node"), counted(len(tree.paths()), "path")
+    title = f"{nodes} with the root, by depth {per_depth}, {paths}"
     return "\n".join([title, *nx.generate_network_text(graph)])
 
 

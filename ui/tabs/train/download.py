@@ -1,9 +1,9 @@
 """The Train tab's button: it packs the heads as a zip, to be named with ``--heads`` once unpacked.
 
 The zip is made when it is asked for, under a name of the app's. gradio takes it over into a folder whose name
-nobody can guess, one for the same heads however often they are asked for; its ``delete_cache`` deletes old
-ones. What the app's memory holds is written then; only an adapter's files are kept from the run, since the
-engine has them merged.
+nobody can guess; the same heads have one file there, however often they are asked for. The page's
+``delete_cache`` deletes old ones. What the app's memory holds is written then; only an adapter's files are
+kept from the run, since the engine has them merged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def connect_download(session: Session, button: gr.Button, trained: gr.State, sta
         concurrency_id="pack", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     made.failure(lambda: NOT_PACKED, None, status, **AT_ONCE)
-    made.then(None, packed, None, js=FETCH, **QUIET)
+    made.success(None, packed, None, js=FETCH, **QUIET)
 
 
 def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, Any]]:
@@ -163,7 +163,9 @@ def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
         # Not compressed: 13 seconds instead of 0.1 for 64 MB, to save a fifth. A bare ZipInfo has no time.
         with ZipFile(file, "w") as packed:
             for each in sorted(folder.iterdir()):
-                packed.writestr(ZipInfo(f"{FOLDER}/{each.name}"), each.read_bytes())
+                entry = ZipInfo(f"{FOLDER}/{each.name}")
+                entry.external_attr = 0o644 << 16
+                packed.writestr(entry, each.read_bytes())
 
 
 def _findable(base: str) -> bool:
