@@ -110,6 +110,10 @@ def test_a_folder_is_read_by_its_config_alone(capsys, tmp_path):
     assert record["kv_bytes_per_token"] == 2 * 2 * 8 * 2
 
 
+def test_a_device_without_a_known_memory_is_not_called_too_small(capsys):
+    assert "is not known" in lines(capsys, "--device", "900 GB/s, 120 TFLOP/s")[-1]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from itertools import chain
@@ -92,6 +93,8 @@ def test_sampling_settings_reach_the_run(engine):
         ("", {}, "the prompt is empty"),
         ([], {}, "the prompt is empty"),
         (["a"], {}, "token ids"),
+        ([1.5, 2], {}, "token ids"),
+        ([math.inf], {}, "token ids"),
         (3, {}, "token ids"),
         ([10**6], {}, "vocabulary"),
     ],

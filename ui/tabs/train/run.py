@@ -150,10 +150,10 @@ class _Run:
                     yield self._said(_words(record), self.history.curves() if draws else None)
                 else:
                     yield None  # others may have their turn after each step
-        yield TrainUpdate(curves=self.history.curves())
         if result is None:
             yield TrainUpdate(status=Words("Stopped before the first step: nothing was learned."))
             return
+        yield TrainUpdate(curves=self.history.curves())
         config, trained = result
         took = self.share.clock() - started - loading
         yield from self._measured(config, trained, name, _time(took), _time(loading))
