@@ -45,8 +45,8 @@ class ModelDrafter(Drafter):
         self._tokens: list[int] = []
         self._cache: TreeCache | None = None
         self._growth: Growth | None = None  # the last tree
-        # That tree's nodes with a row in the cache: one path from the root on whose rows are committed, and
-        # behind it those of the last write, which are not.
+        # That tree's nodes with a row in the cache. The committed rows are those of one path from the root;
+        # the rows of the last write follow and are not committed.
         self._committed: list[int] = []
         self._uncommitted: list[int] = []
         depth, branches = settings.draft_depth, settings.draft_top_k

@@ -68,7 +68,7 @@ class HeadStats:
     kind: str = GROWN
     # Which tree the page's editor has begun with: it keeps what was edited until another one comes.
     tree_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    key: Key = ("", None)  # what it belongs to
+    key: Key = ("", None)  # the model and the heads that it is about
 
     def belongs_to(self, selection: Selection) -> bool:
         """Whether it is about the heads that the visitor has chosen."""
