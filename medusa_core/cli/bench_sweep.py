@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from medusa_core.cli.flags import read_run_settings, read_settings
+from medusa_core.cli.flags import MOST_TEXTS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
 from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
 from medusa_core.config import LoadConfig, whole_numbers
@@ -22,7 +22,6 @@ from medusa_core.evaluation.random_model import random_engine, random_prompts
 from medusa_core.evaluation.sweep import (
     BATCH,
     DTYPE,
-    MOST_TEXTS,
     NODES,
     VALUES,
     Case,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
+MOST_TEXTS = 1024  # texts of the largest batch
 COLUMNS = 80  # columns of a terminal, for text that is laid out by hand
 _METAVARS = {int: "N", float: "X"}
 

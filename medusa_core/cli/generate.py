@@ -14,7 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from medusa_core.cli.commands.generate import BATCH, MARKS
-from medusa_core.cli.flags import check_output_file, check_output_folder, read_run_settings
+from medusa_core.cli.flags import MOST_TEXTS, check_output_file, check_output_folder, read_run_settings
 from medusa_core.cli.load import headline, load_for_run
 from medusa_core.config import GenerationConfig, whole_numbers
 from medusa_core.decoding import check_prompt
@@ -22,7 +22,6 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.prompt_results import decode_lines, in_order
 from medusa_core.evaluation.prompts import prompt_lines
-from medusa_core.evaluation.sweep import MOST_TEXTS
 from medusa_core.longrun.folder import TEXT
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.run import SavedRun, saved_run

@@ -27,7 +27,6 @@ from medusa_core.trees.search import expected_lengths
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
-MOST_TEXTS = 1024  # texts of the largest batch
 VALUES = {
     NODES: (1, 2, 4, 8, 16, 32, 64),
     CONTEXT: (128, 256, 512, 1024, 2048, 4096, 8192),
