@@ -70,12 +70,15 @@ class StageBars:
                 initial=max(0, record.step - 1),  # a resumed run does not count what was done before
                 desc=record.stage,
                 mininterval=1,
+                miniters=0,  # a record within a step, as of answers being written, moves the figures
                 file=sys.stderr,
                 dynamic_ncols=True,
                 disable=os.environ.get("LOCAL_RANK", "0") != "0",
             )
         self._bar.update(max(0, record.step - self._bar.n))
-        words = {"tok/s": f"{record.tokens_per_second:.0f}"} if record.tokens_per_second else {}
+        words = {}
+        if record.tokens_per_second:
+            words = {"tokens": f"{record.tokens:,}", "tok/s": f"{record.tokens_per_second:.0f}"}
         if "loss" in record.metrics:
             words["loss"] = f"{record.metrics['loss']:.3f}"
         if words:

@@ -32,7 +32,7 @@ INVENTED = "invented"  # the kind of text whose beginnings the model makes up
 INVENTED_TEMPERATURE = 1.0  # of those beginnings, so that they differ
 PROGRESS = ".progress"  # how many batches are whole
 MOST_SEEDS = 50_000  # prompts of a kind of text held in memory
-_AT_ONCE = 16  # tokens of each row that are written without a pause: about a second on two cores
+_AT_ONCE = 8  # tokens of each row that are written without a pause: about half a second on two cores
 _BARE = Example("", (), paired=False, place="")  # nothing to begin with: the model makes it up
 
 
@@ -64,7 +64,7 @@ def load_seeds(config: SelfDistillConfig) -> list[Seeds]:
     ]
 
 
-Answers = Generator[int, None, tuple[list[dict], int]]  # the records and their tokens
+Answers = Generator[int, None, list[dict]]  # yields tokens as they are written, returns the records
 
 
 class Writer:
@@ -103,7 +103,7 @@ class Writer:
         self.done = 0  # of them are whole
 
     def write(self) -> Iterator[int]:
-        """Write what is missing; yields the tokens of each whole batch, and 0 now and then within one."""
+        """Write what is missing; yields the tokens written since the last yield, and 0 after each batch."""
         self.done = self._resume()
         for index in range(self.done, self.batches):
             rng = np.random.default_rng([self._config.seed, index])
@@ -114,14 +114,14 @@ class Writer:
             picked = [self._seeds[which] for which in picks]
             chosen = [(seeds.kind, seeds.examples[rng.integers(len(seeds.examples))]) for seeds in picked]
             chosen.sort(key=lambda one: one[1].text is None)  # texts first
-            records, tokens = yield from self._answer([example for _, example in chosen], rng)
+            records = yield from self._answer([example for _, example in chosen], rng)
             for kind in sorted({kind for kind, _ in chosen}):
                 own = [record for (its, _), record in zip(chosen, records, strict=True) if its == kind]
                 with open(self._folder / f"{kind}.jsonl", "a", encoding="utf-8") as file:
                     file.writelines(json.dumps({"batch": index, **record}) + "\n" for record in own if record)
             self.done = index + 1
             write_record(self._folder / PROGRESS, {"batches": self.done})
-            yield tokens
+            yield 0
 
     def _answer(self, examples: list[Example], rng: np.random.Generator) -> Answers:
         """A record of each example, texts before dialogues; it is empty where the text is blank."""
@@ -129,9 +129,9 @@ class Writer:
         chats = [list(example.user_turns) for example in examples if example.text is None]
         lengths = rng.integers(SHORTEST, LONGEST + 1, size=len(texts)).tolist()
         openings = [self._ids(text, length) for text, length in zip(texts, lengths, strict=True)]
-        continued, tokens = yield from self._continue(openings, int(rng.integers(SHORTEST, LONGEST // 2)))
-        dialogues, more = yield from self._converse(chats)
-        return continued + dialogues, tokens + more
+        continued = yield from self._continue(openings, int(rng.integers(SHORTEST, LONGEST // 2)))
+        dialogues = yield from self._converse(chats)
+        return continued + dialogues
 
     def _continue(self, openings: list[list[int]], invented: int) -> Answers:
         """Texts that begin with the openings; an empty one becomes ``invented`` tokens drawn freely."""
@@ -144,13 +144,12 @@ class Writer:
             row.extend(tokens)
         new = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
         texts = [self._text(row[1:] + tokens) for row, tokens in zip(rows, new, strict=True)]
-        count = sum(len(row) + len(tokens) for row, tokens in zip(rows, new, strict=True))
-        return [{"text": text} if text.strip() else {} for text in texts], count
+        yield sum(len(opening) + 1 for opening in openings)  # they are trained on too
+        return [{"text": text} if text.strip() else {} for text in texts]
 
     def _converse(self, turns: list[list[str]]) -> Answers:
         """Dialogues in which the model answers each user's turn, knowing its earlier answers."""
         dialogues: list[list[dict]] = [[] for _ in turns]
-        tokens = 0
         for number in range(max(map(len, turns), default=0)):
             open_ones = [i for i, all_turns in enumerate(turns) if number < len(all_turns)]
             for i in open_ones:
@@ -159,15 +158,14 @@ class Writer:
             said = yield from self._generate(rows, self._config.answer_tokens, self._config.temperature)
             for i, new in zip(open_ones, said, strict=True):
                 dialogues[i].append({"role": "assistant", "content": self._text(new).strip() or "…"})
-                tokens += len(new)
-        return [{"messages": dialogue} for dialogue in dialogues], tokens
+        return [{"messages": dialogue} for dialogue in dialogues]
 
     def _generate(
         self, rows: Sequence[list[int]], limit: int, temperature: float
     ) -> Generator[int, None, list[list[int]]]:
         """What the model writes after each row, cut at end-of-text. Rows are padded on the left.
 
-        Yields after every ``_AT_ONCE`` tokens, since others may wait for the thread that computes this.
+        Yields the new tokens of all rows after every ``_AT_ONCE`` of each: others may wait for this thread.
         """
         if not rows:
             return []
@@ -178,7 +176,7 @@ class Writer:
         device = self._model.device
         ids = torch.tensor([[self._end] * (width - len(row)) + row for row in kept], device=device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in kept], device=device)
-        cache = None
+        cache, counted = None, 0
         sampling = {"do_sample": True, "temperature": max(temperature, COLDEST), "top_k": 0, "top_p": 1.0}
         generate: Any = self._model.generate  # a mixin of every model that the type does not name
         while True:
@@ -200,10 +198,12 @@ class Writer:
             ids, cache = output.sequences, output.past_key_values
             new = ids[:, width:]
             lengths = (torch.isin(new, self._ends).cumsum(1) == 0).sum(1)
+            written = int(lengths.sum())
+            yield written - counted
+            counted = written
             if ids.shape[1] >= width + limit or bool((lengths < new.shape[1]).all()):
                 return [row[:length] for row, length in zip(new.tolist(), lengths.tolist(), strict=True)]
             mask = torch.nn.functional.pad(mask, (0, ids.shape[1] - mask.shape[1]), value=1)
-            yield 0
 
     def _ids(self, text: str, length: int) -> list[int]:
         text = text[: length * 16]  # far more characters than so many tokens have

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 
@@ -133,6 +134,16 @@ def test_the_bar_is_ended_before_the_error_leaves(capsys):
     with pytest.raises(MedusaError):
         show_progress(failing())
     assert capsys.readouterr().err.endswith("\n")
+
+
+def test_the_bar_moves_while_a_batch_of_answers_is_written(capsys, monkeypatch):
+    now = itertools.count(step=10.0)
+    monkeypatch.setattr("tqdm.std.time", lambda: next(now))
+    show_progress(Progress("answers", step, 4, tokens, 50.0) for step, tokens in (
+        (0, 100), (1, 2000), (1, 2100), (1, 2200), (1, 2300)
+    ))  # fmt: skip
+    shown = re.findall(r"tokens=([\d,]*\d)", capsys.readouterr().err)
+    assert {"2,000", "2,100", "2,200"} <= set(shown)
 
 
 def test_an_error_before_the_first_step_needs_no_bar(capsys):

@@ -177,17 +177,28 @@ def test_text_is_written_until_its_share_of_the_time_is_up(writing):
 
 
 def test_stopped_while_text_is_written_nothing_is_trained(writing):
-    records = run(writing, lambda record: record.part == WRITING)
+    records = run(writing, lambda record: record.part == WRITING and record.progress.step == 1)
     assert {record.part for record in records} == {LOADING, WRITING}
-    assert len(records) == 2  # loading, and the batch that was being written, which is whole
     assert list((writing.folder / "answers").glob("*.jsonl"))
+
+
+def test_tokens_are_counted_while_a_batch_is_written(writing):
+    long = replace(writing, text=replace(writing.text, answer_tokens=60, answer_batch=16))
+    records = run(long, lambda record: record.part == WRITING and record.progress.step == 1)
+    counts = [record.progress.tokens for record in records if record.part == WRITING]
+    lines = [line for file in (writing.folder / "answers").glob("*.jsonl") for line in file.open()]
+    within = [record for record in records if record.part == WRITING and not record.progress.step]
+    assert len(within) > 3
+    assert counts[0] > 0
+    assert counts == sorted(counts)
+    assert counts[-1] < len(lines) * (1 + 48 + 60)  # begin, beginning and answer at most
 
 
 def test_stop_does_not_wait_for_the_rest_of_a_batch(writing):
     slow = replace(writing, text=replace(writing.text, answer_tokens=120, answer_batch=96))
     records = run(slow, lambda record: record.part == WRITING)
     assert [record.part for record in records] == [LOADING, WRITING]
-    assert records[-1].progress.tokens == 0
+    assert 0 < records[-1].progress.tokens <= 96 * 16
     assert not list((writing.folder / "answers").glob("*.jsonl"))
 
 
