@@ -12,9 +12,7 @@ from typing import Any
 from medusa_core.acceptance import rule_info, rule_names
 from medusa_core.config import AUTO_METHOD, TRUNCATING, GenerationConfig, pick_settings
 from medusa_core.drafters import (
-    Draft,
     drafter_names,
-    drafter_settings,
     drafters_of,
     method,
     method_names,
@@ -40,11 +38,11 @@ def option_defaults(name: str = GenerationConfig.method) -> dict[str, Any]:
     return {item.name: item.default for kind in kinds for item in fields(kind)}
 
 
-def usual_settings(drafts: Mapping[str, Draft]) -> dict[str, dict[str, Any]]:
-    """The settings of each method for a run that gives none, with the weights that are loaded."""
+def usual_settings(brought: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The settings of each method for a run that gives none, with those ``brought`` by drafters' weights."""
     found = {}
     for name in method_names():
-        own = drafter_settings(GenerationConfig(method=name), drafts.get(drafters_of(name)[0]))
+        own: Any = pick_settings(method(name).settings, brought.get(drafters_of(name)[0], {}))
         found[name] = option_defaults(name) | vars(own)
     return found
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from medusa_core.checkpoints.locate import beside_heads
-from medusa_core.checkpoints.names import ACCURACIES_NAME, TREE_NAME
+from medusa_core.checkpoints.locate import beside_heads, tree_beside
+from medusa_core.checkpoints.names import ACCURACIES_NAME
 from medusa_core.checkpoints.sources import find_sources
 from medusa_core.drafters import draft_products, method, owner_of
 from medusa_core.drafters._head_trees import budget_tree
@@ -62,17 +62,17 @@ def computed_step(
     )
 
 
-def embedded_options() -> dict[str, dict[str, Any]]:
-    """Settings and tree that the embedded model's drafters bring for a CPU, by drafter, without loading them.
+def embedded_options(kind: str = "cpu") -> dict[str, dict[str, Any]]:
+    """Settings and tree that the embedded model's drafters bring for a kind of device, without loading them.
 
-    Raises MedusaError for a damaged file.
+    They are by drafter. Raises MedusaError for a damaged file.
     """
-    found = {}
+    found, device = {}, torch.device(kind)
     for folder in find_sources("", "").drafts:
         name = owner_of(folder)
         settings = method(name).settings
-        options = dict(read_own_settings(folder, settings, torch.device("cpu")))
-        tree = beside_heads(folder, TREE_NAME)
+        options = dict(read_own_settings(folder, settings, device))
+        tree = tree_beside(folder, device)
         if tree is not None and "tree" in {item.name for item in fields(settings)}:
             options["tree"] = load_tree(str(tree))
         found[name] = options

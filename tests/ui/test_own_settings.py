@@ -11,6 +11,7 @@ import pytest
 import tiny
 from page_runs import SETTINGS
 
+from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.drafters._options import usual_settings
@@ -21,7 +22,9 @@ from medusa_core.longrun.run import settings_of
 from medusa_core.trace.header import header_of
 from ui.components.controls import usual_in_menu
 from ui.records.lanes import SecondLane
-from ui.records.settings import RunSettings, make_config
+from ui.records.settings import RunSettings, Selection, make_config
+from ui.runs.session import Session
+from ui.tabs.layout import build_page
 
 BROUGHT = {"draft_top_k": 2, "draft_depth": 3, "draft_nodes": 4}
 
@@ -55,7 +58,7 @@ def test_they_are_those_of_a_run_and_of_its_trace(folder):
     assert settings_of(engine, config)["draft_nodes"] == 4
     merged = GenerationConfig.of(method="eagle3+ngram")
     assert drafter_settings(merged, draft_of(engine.drafts, merged)).draft_nodes == 4
-    assert usual_settings(engine.drafts)["ngram"]["draft_nodes"] == 15
+    assert usual_settings({"eagle3": BROUGHT})["ngram"]["draft_nodes"] == 15
 
 
 def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
@@ -85,7 +88,7 @@ def test_a_file_that_says_nonsense_is_refused_by_its_name(folder, text, said):
 
 def test_the_page_knows_them_and_the_second_lane_does_not_take_them_for_chosen(folder):
     engine = loaded(folder, json.dumps({"cpu": BROUGHT}))
-    shown = json.loads(usual_in_menu(engine.drafts))
+    shown = json.loads(usual_in_menu({"eagle3": engine.drafts["eagle3"].settings}))
     assert {name: shown["eagle3"][name] for name in BROUGHT} == BROUGHT
     first = RunSettings.of(**SETTINGS | shown["eagle3"] | {"method": "eagle3"})
     second = SecondLane(method="ngram").settings(first, engine.drafts)
@@ -108,6 +111,22 @@ def test_what_is_no_settings_file_is_refused(folder, kind):
             load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
     finally:
         file.rmdir() if kind == "folder" else file.unlink()
+
+
+def test_the_page_has_those_of_the_embedded_model_before_it_is_loaded():
+    session = Session(LoadConfig(device="cpu"))
+    components = build_page(session).config["components"]
+    before = {one["props"]["value"] for one in components if one["props"].get("label") == "Usual settings"}
+    session.load_own()
+    (kept,) = before
+    assert kept == usual_in_menu(session.models.settings_brought(Selection()))
+    brought = json.loads((embedded_model() / "drafters" / "eagle3" / "draft.json").read_text())["cpu"]
+    assert json.loads(kept)["eagle3"].items() >= brought.items()
+
+
+def test_another_model_s_are_not_known_before_it_is_loaded(folder):
+    session = Session(LoadConfig(str(folder), dtype="float32", device="cpu"))
+    assert session.models.settings_brought(Selection()) == {}
 
 
 def test_temperatures_of_the_table_are_numbers_each_once():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gradio as gr
 
@@ -31,9 +31,6 @@ from ui.records.settings import (
     tree_choices,
     whole_method,
 )
-
-if TYPE_CHECKING:
-    from medusa_core.drafters import Draft
 
 LABELS = {
     "temperature": "Temperature",
@@ -84,10 +81,14 @@ class Controls:
 
 
 def build_controls(
-    selection: gr.State, start: Mapping[str, Any] | None = None, most_tokens: int = MOST_TOKENS
+    selection: gr.State,
+    brought: Mapping[str, Mapping[str, Any]],
+    start: Mapping[str, Any] | None = None,
+    most_tokens: int = MOST_TOKENS,
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
+    `brought` are the settings that weights bring, by drafter, as far as they are known before the load.
     `start` holds initial values by name; the other controls start with the engine's defaults. `most_tokens`
     limits one run. Settings of a run or a rule that have no place here go into the accordion.
     """
@@ -149,7 +150,7 @@ def build_controls(
     # In the browser, so that a run started at once has them, and only when a person chooses: a recording or
     # a link brings its own values.
     usual = gr.Textbox(
-        usual_in_menu({}), label="Usual settings", visible="hidden", elem_classes="usual-settings"
+        usual_in_menu(brought), label="Usual settings", visible="hidden", elem_classes="usual-settings"
     )
     taken = USUAL.replace("OPTIONS", json.dumps(list(options))).replace("JOINED", json.dumps(PLUS + COPYING))
     chosen = [method_menu.input, copies.input]
@@ -158,9 +159,9 @@ def build_controls(
     return Controls(named | options, selection, usual)
 
 
-def usual_in_menu(drafts: Mapping[str, Draft]) -> str:
-    """Each method's default settings with the weights in ``drafts``, as JSON for the browser."""
-    names, usual = _option_names(), usual_settings(drafts)
+def usual_in_menu(brought: Mapping[str, Mapping[str, Any]]) -> str:
+    """Each method's default settings with those ``brought`` by weights, as JSON for the browser."""
+    names, usual = _option_names(), usual_settings(brought)
     return json.dumps({name: {option: own[option] for option in names} for name, own in usual.items()})
 
 

@@ -56,7 +56,8 @@ class SecondLane:
         thresholds = {name: value for name in SYMBOLS if (value := getattr(self, name)) is not None}
         options = first.options
         if whole != first.method:
-            defaults = usual_settings(drafts or {})[first.method]
+            brought = {name: draft.settings for name, draft in (drafts or {}).items()}
+            defaults = usual_settings(brought)[first.method]
             options = _without_defaults(first, defaults)
         return replace(first, **own, method=whole, options={**options, **thresholds})
 

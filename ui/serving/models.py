@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Generator
-from contextlib import AbstractContextManager
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import NO_HEADS, LoadConfig
 from medusa_core.errors import MedusaError
+from medusa_core.evaluation.computed_step import embedded_options
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.files import folder_title
 from medusa_core.library_messages import collector_paused
+from medusa_core.loading.devices import place
 from medusa_core.words import count_words
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
@@ -70,6 +72,20 @@ class Models:
     def at_hand(self, selection: Selection) -> Engine | None:
         """The visitor's model, unless it would have to be loaded."""
         return self._engine if selection.model is None else self._cache.get(selection.model)
+
+    def settings_brought(self, selection: Selection) -> Mapping[str, Mapping[str, Any]]:
+        """The settings that lie beside the weights of the visitor's model, by drafter.
+
+        Those of the embedded model are known before it is loaded, those of others are not.
+        """
+        if (engine := self.at_hand(selection)) is not None:
+            return {name: draft.settings for name, draft in engine.drafts.items()}
+        config = self.config_of(selection)
+        if config.model or config.heads:
+            return {}
+        with suppress(MedusaError):  # the load tells of a damaged file or a missing device
+            return embedded_options(place(config.device, "float32").device.type)
+        return {}
 
     def in_use(self, selection: Selection) -> AbstractContextManager[None]:
         """Within it the visitor's model is not dropped."""

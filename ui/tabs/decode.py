@@ -66,7 +66,8 @@ def build(
             # The style sheet folds them: gradio would not tell unmounted controls of their visibility.
             gr.Checkbox(False, label="Examples, settings", container=False, elem_id="decode-more")
             with gr.Column(elem_id="decode-settings"):
-                controls = build_controls(selection, start, session.policy.most_tokens)
+                brought = session.models.settings_brought(selection.value)
+                controls = build_controls(selection, brought, start, session.policy.most_tokens)
         with gr.Column(elem_classes="stage"):
             view = DecodeView(
                 recorded_message(recorded[0], session.figures.begin()) if recorded else None, elem_id=VIEW

@@ -49,7 +49,7 @@ def build(
                 info="the median one is replayed; more runs take longer and say more",
             )  # fmt: skip
             with gr.Accordion("Settings of the first lane", open=False, elem_id="race-settings"):
-                controls = build_controls(selection)
+                controls = build_controls(selection, session.models.settings_brought(selection.value))
             with gr.Accordion("Second lane", open=False, elem_id="race-second"):
                 lane = build_lane_controls(selection)
         bar.connect_examples(controls.named["penalty"], controls.named["penalty_window"])

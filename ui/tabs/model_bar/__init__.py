@@ -188,12 +188,13 @@ def mark_methods(
 ) -> None:
     """Mark the entries of ``menus`` once the app's own model is ``loaded``, and at each new choice.
 
-    What a model lacks is not known before it is loaded: nothing is marked, and a run says it. From then on a
-    method that is chosen in ``controls`` sets its sliders to what its weights bring.
+    What a model lacks is not known before it is loaded: nothing is marked, and a run says it. A
+    method that is chosen in ``controls`` sets its sliders to what its weights bring, as far as that is known.
     """
 
     def marked(mine: Selection) -> list[Any]:
-        lacking, usual = session.methods_without_weights(mine), usual_in_menu(session.drafts_at_hand(mine))
+        lacking, brought = session.methods_without_weights(mine), session.models.settings_brought(mine)
+        usual = usual_in_menu(brought)
         return [*(gr.Dropdown(_entries(menu, lacking)) for menu in menus), *(usual for _ in controls)]
 
     outputs = [*menus, *(one.usual for one in controls)]
