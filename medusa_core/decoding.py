@@ -282,7 +282,7 @@ def check_prompt(prompt: Sequence[int], target: Target) -> None:
     if not prompt:
         raise MedusaError("the prompt is empty: give at least one token")
     if len(prompt) >= target.context:
-        fix = f" or load the model with {target.context_fix}" if target.context_fix else ""
+        fix = f" or have the model loaded with {target.context_fix}" if target.context_fix else ""
         raise MedusaError(
             f"the prompt has {len(prompt)} tokens, {target.context_words}: shorten the prompt{fix}"
         )

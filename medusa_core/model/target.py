@@ -99,9 +99,7 @@ class Target:
     @property
     def context_fix(self) -> str:
         """The fix for a text that is too long, other than shortening it; empty where there is none."""
-        if self.longer is not None:
-            return "a larger --context"
-        return "" if why_not_longer(self.config) else "a longer --context"
+        return "a longer --context" if self.longer is not None or not why_not_longer(self.config) else ""
 
     @property
     def layer_kinds(self) -> list[str]:

@@ -194,7 +194,9 @@ def test_without_the_flag_a_model_is_as_before(engine_folder):
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     assert (engine.target.context, engine.info.extended, engine.target.longer) == (96, "", None)
     assert engine.target.new_cache(50).rows == 50
-    with pytest.raises(MedusaError, match="shorten the prompt or load the model with a longer --context"):
+    with pytest.raises(
+        MedusaError, match="shorten the prompt or have the model loaded with a longer --context"
+    ):
         check_prompt([1] * 96, engine.target)
 
 

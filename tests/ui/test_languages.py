@@ -27,7 +27,7 @@ from ui.tabs.train.plan import OWN, PASTE, Plan
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
 TAGS = list(languages())
 DOT = " · "
-LONGER = " or load the model with a longer --context"
+LONGER = " or have the model loaded with a longer --context"
 PLACE = re.compile(r"\{\d\}")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*%?")
 # What is the same in every language: names of settings' values, of published trees, and symbols.

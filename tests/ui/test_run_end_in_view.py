@@ -34,8 +34,8 @@ def test_a_prompt_beyond_the_context_ends_the_view(session):
     assert sentence == updates[-1].status
     assert updates[-1].problem
     assert sentence == (
-        "The prompt has 200 tokens, the context holds 96: shorten the prompt; "
-        "whoever started the app can load the model with a longer --context"
+        "The prompt has 200 tokens, the context holds 96: shorten the prompt "
+        "or have the model loaded with a longer --context"
     )
 
 

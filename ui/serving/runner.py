@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator
 from contextlib import closing
@@ -30,9 +29,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
 GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
-# No visitor of the page can load a model with a longer context, which is a fix for too long a prompt.
-LONGER_CONTEXT = re.compile(r" or load the model with (a \w+ --context)")
-BY_OWNER = r"; whoever started the app can load the model with \1"
 
 
 class Request(ABC):
@@ -158,8 +154,7 @@ def _give_way(place: Place, share: TimeShare, flag: StopFlag) -> Generator[Updat
 def problem_of(error: Exception) -> Update:
     """An error in words for the page; the app goes on."""
     if isinstance(error, MedusaError):
-        words = LONGER_CONTEXT.sub(BY_OWNER, str(error))
-        return Update(status=as_sentence(words), problem=True)
+        return Update(status=as_sentence(str(error)), problem=True)
     log.error("a run failed", exc_info=error)
     words = f"The run failed ({type(error).__name__}); the terminal has the details."
     return Update(status=words, problem=True)
