@@ -102,6 +102,7 @@ def test_a_run_trains_draws_and_its_heads_are_downloaded_and_used(train_tab, ses
     with ZipFile(coming.value.path()) as packed:  # test_train_run.py uses what is in it.
         assert packed.testzip() is None
     page.click("#train-use-decode")
+    says(page, ".toast-body", "now chosen in the menu “Heads”")
     page.locator("#decode-prompt textarea").fill("The dog saw a")
     wait_for_heads(page, "decode")
     page.click("#decode-run")

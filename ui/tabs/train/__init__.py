@@ -83,6 +83,10 @@ SOURCE_NOTES = {
         f"{MOST_BYTES // 1_000_000} MB. The file is deleted when the run ends."
     ),
 }
+NOW_CHOSEN = Words(
+    "Your heads are now chosen in the menu “Heads”, among the settings of Watch and of Side by side: the "
+    "next run with Medusa’s heads uses them."
+)
 AROUND_SECONDS = 60  # time around a training, for loading before it and measuring after it
 NO_GAIN = "<p class='note'>How many tokens the heads keep is measured when training ends.</p>"
 BUSY_NOTE = (
@@ -291,4 +295,5 @@ def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
 def _use(place: str, trained: Trained | None) -> tuple[Any, ...]:
     if trained is None:
         return gr.skip(), gr.skip(), gr.skip()
+    gr.Info(NOW_CHOSEN, title="")
     return trained.selection, *turned_to(place)  # with the heads' own model, whatever is chosen now
