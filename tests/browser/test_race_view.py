@@ -10,10 +10,12 @@ from medusa_core.trace.replay.colours import drafter_palette
 from medusa_core.trace.replay.view import WEB, methods_script
 from ui.components.views import RACE_SCRIPTS, race_css
 from ui.records.messages import lane, race_message, status_message
+from ui.runs.other_work import busy_words
 
 pytestmark = pytest.mark.browser
 
 HOSTILE = ["<script>document.title='broken'</script>", "${1+1}", "{{value}}", "<img src=x onerror=alert(2)>"]
+BUSY = {"cores": 4, "other_cores_busy": 2.5}
 FINISHED = "[...document.querySelectorAll('.race-lane')].every((lane) => lane.classList.contains('finished'))"
 
 
@@ -159,6 +161,14 @@ def test_the_verdict_is_that_of_the_figures_as_they_are_shown(show, ours, plain,
     result = show(race_message(lanes(ours, plain), None, baseline=1)).locator(".race-result")
     assert words in result.inner_text()
     assert tone in result.get_attribute("class")
+
+
+def test_what_disturbed_the_times_is_told_beside_their_spread(show):
+    both = lanes([8.0, 13.0, 21.0], [9.0, 9.1, 9.2])
+    page = show(race_message(both, None, baseline=1, warning=busy_words(BUSY)))
+    said = page.locator(".race-doubt").inner_text()
+    assert said.startswith("⚠ These times are too long: other programs used 2.5 of 4 cores meanwhile.")
+    assert "The runs spread widely" in said
 
 
 def test_an_n_gram_s_guess_has_its_mark_and_colour_and_stays_before_a_line_break(show):

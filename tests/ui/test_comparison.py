@@ -13,6 +13,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation import step_times
+from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.loading.tuning import keep
 from medusa_core.trees.budget import LatencyPoint
 from ui.records.settings import (
@@ -59,6 +60,17 @@ def test_no_step_is_captured_while_it_measures(captured, captures):
     ]
     timed = {count for status, count in counts if status.startswith("Timing ")}
     assert timed == {len(captures)}
+
+
+@pytest.mark.parametrize("cores", [0.1, 2.5])
+def test_other_programs_that_disturb_it_are_told(engine, monkeypatch, cores):
+    monkeypatch.setattr(OtherWork, "record", lambda _: {"cores": 4, "other_cores_busy": cores})
+    lanes = [
+        Lane(name, engine, GenerationConfig.of(method=name, max_new_tokens=8)) for name in ("none", "ngram")
+    ]
+    *_, last = Comparison(lanes, engine.encode("abca")).run(1, StopFlag())
+    warning = json.loads(last.message)["warning"]
+    assert (warning["values"] == ["2.5", 4]) if cores > 1 else (warning == "")
 
 
 def test_the_median_run_is_one_of_the_runs():

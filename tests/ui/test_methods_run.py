@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_names, method, method_names
 from medusa_core.evaluation.limits import Limit
+from medusa_core.evaluation.other_work import OtherWork
 from ui.figures.method_speeds import (
     MethodSpeed,
     line_end,
@@ -26,6 +27,7 @@ from ui.records.settings import MOST_TOKENS, Selection, make_config
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
 from ui.runs.session import Session
+from ui.serving.kept import KeptFigures
 from ui.tabs.methods import conclusion, shown_methods
 
 SPEEDS = [
@@ -68,6 +70,20 @@ def test_all_methods_of_the_model_are_run_and_each_round_is_shown(session, engin
     shown = shown_methods(measured_figures(last.record, Selection(), {}), ASSETS)
     plain = next(row for row in shown.rows if row["method"] == "Plain decoding")
     assert (plain["overhead"], plain["speedup"], plain["tokens per step"]) == ("1.00", "1.00", "1.00")
+
+
+@pytest.mark.parametrize(("cores", "warned"), [(0.1, False), (2.5, True)])
+def test_other_programs_that_disturb_it_are_told_and_its_figures_stay_in_the_tab(
+    session, monkeypatch, cores, warned
+):
+    monkeypatch.setattr(OtherWork, "record", lambda _: {"cores": 4, "other_cores_busy": cores})
+    *_, last = rounds_of(session.run(MethodsRequest("abca", 16, 1), StopFlag()))
+    found = measured_figures(last.record, Selection(), last.options)
+    said = shown_methods(found, ASSETS).chosen(False).words
+    assert ("These times are too long: other programs used 2.5 of 4 cores" in said) == warned
+    begun = session.figures.begin()
+    kept = KeptFigures(ASSETS, session.models.config_of, keeps=False).adopt(begun, found)
+    assert (kept is begun) == warned
 
 
 def test_no_step_is_captured_while_it_measures(captured, captures):

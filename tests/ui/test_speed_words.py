@@ -12,8 +12,9 @@ from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
 from ui.records.settings import Selection
+from ui.runs.other_work import busy_words
 from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate, _rounds
-from ui.tabs.speed.results import Results, busy_words, command_line, what_limits, where_words
+from ui.tabs.speed.results import Results, command_line, what_limits, where_words
 
 MACHINE = {
     "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,

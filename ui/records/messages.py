@@ -125,13 +125,17 @@ def lane(name: str, trace: dict[str, Any], runs: list[float] | None = None) -> d
     return {"name": name, "drafter": drafter, "trace": _slim(trace), "runs": runs or []}
 
 
-def race_message(lanes: list[dict[str, Any]], verdict: dict[str, Any] | None, *, baseline: int) -> str:
+def race_message(
+    lanes: list[dict[str, Any]], verdict: dict[str, Any] | None, *, baseline: int, warning: str = ""
+) -> str:
     """The message that shows a finished comparison; the verdict is on the first two lanes.
 
-    ``baseline`` is the number of the lane that speedup and overhead refer to.
+    ``baseline`` is the number of the lane that speedup and overhead refer to, ``warning`` what else disturbed
+    the times.
     """
     said = verdict and {name: as_data(value) for name, value in verdict.items()}
-    return encoded({"seq": _number(), "kind": "race", "lanes": lanes, "verdict": said, "baseline": baseline})
+    race = {"lanes": lanes, "verdict": said, "baseline": baseline, "warning": as_data(warning)}
+    return encoded({"seq": _number(), "kind": "race", **race})
 
 
 def status_message(text: str, busy: bool = True) -> str:

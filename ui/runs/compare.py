@@ -15,6 +15,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import method
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.limits import Limit
+from medusa_core.evaluation.other_work import OtherWork
 from ui.records.lanes import PLAIN_METHOD, SecondLane, lane_names, what_counts
 from ui.records.messages import lane, race_message, status_message
 from ui.records.settings import YOURS, RunSettings, check_prompt, make_config
@@ -22,6 +23,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs import verdict as comparison
 from ui.runs.decode import SettingsRequest, ready
+from ui.runs.other_work import busy_words
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
@@ -188,6 +190,7 @@ class Comparison:
             unmeasured = replace(one, config=warm_up_config(one.engine, one.config))
             yield from self._timed(unmeasured, Words("Warming up: {0}", one.name), flag)
         traces: list[list[Trace]] = [[] for _ in self.lanes]
+        others = OtherWork()
         for number in comparison.run_order(len(self.lanes), repetitions):
             one, done = self.lanes[number], len(traces[number])
             label = Words("Timing {0}, run {1} of {2}", one.name, done + 1, repetitions)
@@ -196,7 +199,7 @@ class Comparison:
                 words = "Stopped before the comparison was complete: nothing is shown rather than half of it."
                 yield Update(status_message(words, busy=False), "Stopped.")
                 return
-        yield self._result(traces)
+        yield self._result(traces, busy_words(others.record()))
 
     def _timed(self, one: Lane, label: str, flag: StopFlag) -> Generator[Update, None, Trace]:
         """One run; returns its trace."""
@@ -216,7 +219,7 @@ class Comparison:
                     break
         return builder.finish()
 
-    def _result(self, traces: list[list[Trace]]) -> MeasuredUpdate:
+    def _result(self, traces: list[list[Trace]], warning: str) -> MeasuredUpdate:
         medians = [comparison.median_run(runs) for runs in traces]
         same = self.lanes[0].engine.target is self.lanes[1].engine.target
         exact = self.lanes[0].engine.target.choice.exact
@@ -227,7 +230,7 @@ class Comparison:
         speeds = [[comparison.speed(trace) for trace in runs] for runs in traces]
         lanes = [lane(*parts) for parts in zip(names, medians, speeds, strict=True)]
         return MeasuredUpdate(
-            race_message(lanes, verdict, baseline=self._baseline()),
+            race_message(lanes, verdict, baseline=self._baseline(), warning=warning),
             "Measured. The replay runs on one clock.",
             medians=dict(zip(names, medians, strict=True)),
             speeds=dict(zip(names, speeds, strict=True)),

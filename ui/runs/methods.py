@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters import options_in_use, title_of
 from medusa_core.evaluation.limits import Limit
+from medusa_core.evaluation.other_work import OtherWork
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.settings import (
     RunSettings,
@@ -84,7 +85,7 @@ class MethodsRequest(Request):
             note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
         options = {name: options_in_use(engine.drafts, plain.changed(method=name)) for name in methods}
         runners, _ = make_runners(engine, [ids], methods, plain, limit)
-        some = False
+        some, others = False, OtherWork()
         for turn in take_turns(runners, [ids], self.repetitions, limit, warm_up=False):
             title = title_of(turn.name)
             yield Update(status=Words("Timing {0}, run {1} of {2}", title, turn.done, turn.total))
@@ -93,6 +94,7 @@ class MethodsRequest(Request):
                 if turn.done == turn.total:
                     status = Words("Measured.")
                 record = bench_record(engine, turn.logs, methods, plain)
+                record["machine"] |= others.record()
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
         if limit.stopped:
             kept = Words("Stopped: only the complete rounds are shown.")

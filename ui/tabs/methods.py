@@ -27,6 +27,7 @@ from ui.records.updates import StopFlag
 from ui.records.words import Words, sentences
 from ui.runs.compare import MOST_REPETITIONS
 from ui.runs.methods import MethodsRequest, MethodsUpdate
+from ui.runs.other_work import busy_words
 from ui.runs.session import Session
 from ui.tabs.hardware.choice import menus
 from ui.tabs.methods_computed import compute, markup, words_after, words_before
@@ -153,7 +154,8 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
         for row, cells in zip(of_all, rows, strict=True):
             cells["same text"] = "yes" if row.same_texts == row.prompts else "no"
     against = reason_against_paper(figures.record, assets / store.FOLDER)
-    behind = sentences(note, against, source_words(figures))
+    disturbed = busy_words(figures.record.machine.model_dump()) if figures.at else ""
+    behind = sentences(disturbed, note, against, source_words(figures))
     return Shown(sentences(conclusion(speeds), behind), speeds, rows, figures, behind)
 
 

@@ -6,7 +6,7 @@ const COLUMNS = ["tokens/s", "tokens per step", "overhead", "speedup"].map(phras
 function buildSummary(tables, message) {
   const result = comparison(tables, message.baseline);
   const same = equality(message.verdict, tables.map((table) => table.name));
-  const doubt = doubts(tables);
+  const doubt = [LANGUAGE.tell(message.warning || ""), doubts(tables)].filter(Boolean).join(" ");
   return make("div", "race-summary",
     result && buildResult(result),
     same && make("p", `race-verdict ${same.tone}`, make("span", "race-sign", same.sign), make("b", "", same.head), make("span", "", ` ${same.tail}`)),

@@ -31,6 +31,7 @@ from ui.records.figures import Figures, machine_words, measured_figures, measure
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.settings import Selection
 from ui.records.words import Words, sentences
+from ui.runs.other_work import busy_words
 from ui.runs.speed import NODES, STEP, SpeedUpdate
 
 STORED_METHODS = ("none", "medusa")
@@ -213,16 +214,6 @@ def other_load_words(machine: Mapping[str, Any]) -> str:
         return ""
     others, cores = f"{machine['other_cores_busy']:.1f}", machine["cores"]
     return Words("Other programs used {0} of {1} cores meanwhile.", others, cores)
-
-
-def busy_words(machine: Mapping[str, Any]) -> str:
-    """A warning where other programs disturbed what was measured, else nothing."""
-    if not is_busy(machine):
-        return ""
-    return Words(
-        "These times are too long: other programs used {0} of {1} cores meanwhile. Measure again when they "
-        "have ended.", f"{machine['other_cores_busy']:.1f}", machine["cores"],
-    )  # fmt: skip
 
 
 def _limit_cells(figures: Mapping[str, Any]) -> dict[str, str]:
