@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import tempfile
@@ -9,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
+import gradio as gr
 import page_runs
 import pytest
+from gradio import processing_utils
 from page_runs import run_decode
 from training_corpus import SENTENCES
 
@@ -272,6 +275,21 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     assert medusa_draft(home).default_tree.choices == medusa_draft(own).default_tree.choices
     assert medusa_draft(home).accuracies == medusa_draft(own).accuracies
     assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_zip_is_hashed_before_gradio_s_event_loop_has_it(joint, tmp_path, monkeypatch):
+    session, trained = joint[0], trained_by(joint[1])
+    button = gr.DownloadButton()
+    button.GRADIO_CACHE = str(tmp_path / "cache")
+    ((file, said),) = take_home._packed(session, button, trained)
+    assert said.startswith("medusa-heads.zip, ")
+    with ZipFile(file) as packed:
+        assert packed.testzip() is None
+    hashed = []
+    monkeypatch.setattr(processing_utils, "hash_file", lambda path, *_: hashed.append(path) or "hash")
+    assert asyncio.run(button.async_move_resource_to_block_cache(file)) == file
+    assert hashed == []
+    assert file in button.temp_files  # so that it is deleted when it is old
 
 
 def test_on_a_public_page_no_path_is_taken_home(joint, trained_base, tmp_path):

@@ -56,14 +56,16 @@ def connect_download(session: Session, button: gr.Button, trained: gr.State, sta
     packed = gr.DownloadButton(visible="hidden", elem_id="train-download-file")  # holds the address
     said = button.click(lambda: PACKING, None, status, **AT_ONCE)
     made = said.then(
-        partial(_packed, session), trained, [packed, status],
+        partial(_packed, session, packed), trained, [packed, status],
         concurrency_id="pack", concurrency_limit=1, **QUIET,
     )  # fmt: skip
     made.failure(lambda: NOT_PACKED, None, status, **AT_ONCE)
     made.success(None, packed, None, js=FETCH, **QUIET)
 
 
-def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, Any]]:
+def _packed(
+    session: Session, button: gr.DownloadButton, trained: Trained | None
+) -> Iterator[tuple[Any, Any]]:
     """The zip of the visitor's own heads and a word on it, or on why it cannot be packed."""
     if trained is None:
         yield None, gr.skip()
@@ -72,6 +74,8 @@ def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, An
         file = Path(folder) / ZIP_NAME
         try:
             write_zip(session.own_engine(trained.selection), trained.package, file)
+            # On this thread: gradio would hash and copy the file in its event loop.
+            kept = button.move_resource_to_block_cache(file)
         except MedusaError as error:
             yield None, str(error)
         except OSError as error:
@@ -79,7 +83,7 @@ def _packed(session: Session, trained: Trained | None) -> Iterator[tuple[Any, An
             yield None, NOT_PACKED
         else:
             size = file.stat().st_size / 1e6
-            yield str(file), f"{ZIP_NAME}, {size:.1f} MB: unpack it and start with --heads."
+            yield kept, f"{ZIP_NAME}, {size:.1f} MB: unpack it and start with --heads."
 
 
 @dataclass(frozen=True)
