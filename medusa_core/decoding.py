@@ -217,7 +217,8 @@ def decode_batch(target: Target, runs: Iterable[Run], size: int) -> Generator[tu
         for run in running:
             if run.finish_reason is not None:
                 # The next run may take its memory; the loops here and in the caller still hold this run.
-                run.cache = None
+                run.cache = run.fused = None
+                del run.drafter  # it may hold that cache, and often has one of its own
         running = [run for run in running if run.finish_reason is None]
 
 

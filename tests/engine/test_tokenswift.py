@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -78,6 +80,23 @@ def test_the_rows_that_a_draft_sees_take_no_more_memory_as_the_text_grows(swift)
     assert {bytes_held for length, bytes_held in seen if length <= BUDGET} == {0}
     (held,) = {bytes_held for length, bytes_held in seen if length > BUDGET}
     assert 0 < held < state.cache.nbytes
+
+
+@pytest.mark.parametrize("name", ["tokenswift", "tokenswift+ngram", "none"])
+def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(swift, monkeypatch, name):
+    plain, caches, alive = Target.new_cache, [], []
+
+    def new_cache(target, slots):
+        gc.collect()
+        alive.append(sum(cache() is not None for cache in caches))
+        cache = plain(target, slots)
+        caches.append(weakref.ref(cache))
+        return cache
+
+    monkeypatch.setattr(Target, "new_cache", new_cache)
+    config = GenerationConfig.of(method=name, max_new_tokens=4)
+    list(swift.stream_batch([PROMPT] * 3, config, 1))
+    assert alive == [0, 0, 0]
 
 
 @pytest.mark.parametrize("cut", [15, 40, 60])
