@@ -103,7 +103,7 @@ def start(flags: argparse.Namespace, load: LoadConfig) -> None:
     reach = Exposure.of(os.environ, share=flags.share, host=flags.host)
     if reach.host is not None:
         require_address(reach.host)
-    policy = policy_of(os.environ, share=flags.share, host=flags.host, offers=flags.allow)
+    policy = policy_of(os.environ, reach, flags.allow)
     if gpu is not None:
         load = replace(load, capture=False)  # each run's process would capture its steps anew
     if not flags.without_model:

@@ -136,7 +136,7 @@ async def _talk(address):
 
 @pytest.mark.parametrize("host", [None, "", "localhost", "127.0.0.1", "127.0.0.2", "::1", "[::1]"])
 def test_on_ones_own_machine_everything_goes(host):
-    policy = policy_of({}, host=host)
+    policy = policy_of({}, Exposure.of({}, host=host))
     assert policy == Policy(public=False, offers=(), training=True, run_seconds=None)
     assert policy.free_choice
     policy.require(AllowedModel("/any/folder"))
@@ -158,7 +158,7 @@ def test_on_ones_own_machine_everything_goes(host):
     ],
 )
 def test_where_others_can_come_the_owner_decides(environment, flags):
-    policy = policy_of(environment, **flags)
+    policy = policy_of(environment, Exposure.of(environment, **flags))
     assert policy.public
     assert not policy.training
     assert policy.run_seconds == 120
@@ -174,7 +174,7 @@ def test_a_flag_goes_before_gradios_variables():
     environment = {"GRADIO_SERVER_NAME": "0.0.0.0", "GRADIO_SHARE": "false"}
     assert Exposure.of(environment, host="127.0.0.1") == Exposure("127.0.0.1", share=False, hosted=False)
     assert Exposure.of(environment) == Exposure("0.0.0.0", share=False, hosted=False)
-    assert not policy_of(environment, host="127.0.0.1").public
+    assert not policy_of(environment, Exposure.of(environment, host="127.0.0.1")).public
 
 
 def test_the_owners_list_is_what_visitors_may_load():

@@ -20,7 +20,7 @@ from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.serving.kept import GONE_STEPS
-from ui.serving.policy import policy_of
+from ui.serving.policy import Exposure, policy_of
 
 
 def test_both_versions_are_read():
@@ -178,7 +178,7 @@ def test_a_foreign_key_and_a_run_before_are_refused_in_words(site, told):
 
 
 def test_a_page_that_others_reach_makes_shorter_runs(engine_folder):
-    public, own = policy_of({}, share=True), policy_of({})
+    public, own = policy_of({}, Exposure.of({}, share=True)), policy_of({})
     assert (public.most_tokens, own.most_tokens) == (MOST_TOKENS, LONGEST_RUN) == (512, 20_000)
     load = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
     for policy, tokens in ((public, MOST_TOKENS + 1), (own, LONGEST_RUN + 1)):

@@ -97,14 +97,10 @@ class Exposure:
 
 
 def policy_of(
-    environment: Mapping[str, str],
-    *,
-    share: bool = False,
-    host: str | None = None,
-    offers: Sequence[str] = (),
+    environment: Mapping[str, str], reach: Exposure | None = None, offers: Sequence[str] = ()
 ) -> Policy:
-    """The policy of a page started with these flags in this environment. Raises MedusaError."""
-    public = Exposure.of(environment, share=share, host=host).public
+    """The policy of a page in this environment, by default within its ``reach``. Raises MedusaError."""
+    public = (reach or Exposure.of(environment)).public
     listed = [*offers, *environment.get(MODELS, "").replace("\n", ",").split(",")]
     allowed = environment.get(TRAINING) == "1"
     if allowed and borrows_gpu(environment):
