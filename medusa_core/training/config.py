@@ -33,6 +33,9 @@ class RunConfig:
     batch_tokens: int = setting(
         4096, "tokens a step, over all processes and accumulated passes", low=8, high=MOST_BATCH
     )
+    accumulate: int = setting(
+        1, "forward passes a step, over parts of its batch that count alike", low=1, high=MOST_BATCH
+    )
     warmup_steps: int = setting(40, "steps of linear warm-up", low=1, high=MOST_STEPS)
     evaluate_every: int = setting(250, "steps between two held-out evaluations", low=1, high=MOST_STEPS)
     checkpoint_every: int = setting(100, "steps between two checkpoints", low=1, high=MOST_STEPS)
@@ -72,9 +75,6 @@ class DrafterConfig(RunConfig):
     )
     start: str = setting("", "folder or hub name of heads to go on from, in any format; default: fresh heads")
     learning_rate: float = setting(2e-3, "peak learning rate of the heads", low=0.0, high=MOST_RATE)
-    accumulate: int = setting(
-        1, "forward passes a step, over parts of its batch that count alike", low=1, high=MOST_BATCH
-    )
     precision: str = setting(
         "auto", "bf16: autocast; auto: where the hardware has it", choices=("auto", "bf16", "float32")
     )

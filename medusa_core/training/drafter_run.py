@@ -87,9 +87,7 @@ class DrafterRun:
         optimizers = make_optimizers(config, *recipe.weights)
         schedule = Schedule(config.steps, min(config.warmup_steps, config.steps // 2), 1.0, "cosine")
         run = TrainRun(config, recipe.module, optimizers, schedule, self.accelerator)
-        yield from run.steps(
-            losses_of, evaluate, recipe.stage, recipe.watch, config.accumulate, recipe.clip, end
-        )
+        yield from run.steps(losses_of, evaluate, recipe.stage, recipe.watch, recipe.clip, end)
         folder = run.folder / recipe.folder
         if self.accelerator.is_main_process:
             recipe.save(folder)

@@ -120,7 +120,6 @@ class TrainRun:
         evaluate: Callable[[], Metrics],
         stage: str,
         watch: DivergenceLimit,
-        accumulate: int = 1,
         clip: float = 1.0,
         end: End = never,
     ) -> Generator[Progress, None, None]:
@@ -139,7 +138,7 @@ class TrainRun:
             self._finish(evaluate())
         try:
             while not done:
-                metrics = self._one_step(losses_of, accumulate, parameters, clip)
+                metrics = self._one_step(losses_of, parameters, clip)
                 self._stop_if_diverged(metrics, watch)
                 done = self.step >= self._schedule.steps or end()
                 looks = done or self.step % self._config.evaluate_every == 0
@@ -171,7 +170,6 @@ class TrainRun:
     def _one_step(
         self,
         losses_of: Callable[[int, int], Losses],
-        accumulate: int,
         parameters: list[torch.nn.Parameter],
         clip: float,
     ) -> Metrics:
@@ -179,6 +177,7 @@ class TrainRun:
         # Each step draws its dropout from its own seed, so that a resumed run draws the same.
         torch.manual_seed(hash((self._config.seed, self.step, self.accelerator.process_index)) & 0x7FFFFFFF)
         sums: Losses = {}
+        accumulate = self._config.accumulate
         for number in range(accumulate):
             last = number == accumulate - 1  # processes exchange gradients once a step, not once a pass
             with nullcontext() if last else self.accelerator.no_sync(self.forward):

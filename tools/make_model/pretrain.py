@@ -108,7 +108,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
         Schedule(config.steps, config.warmup_steps, config.decay_share),
         accelerator,
     )
-    yield from run.steps(losses_of, evaluate, "base", watch, config.accumulate)
+    yield from run.steps(losses_of, evaluate, "base", watch)
     folder = _saved(model, tokenizer, config)
     yield Progress("base", run.step, config.steps, run.step * config.batch_tokens, 0.0, folder=folder)
 

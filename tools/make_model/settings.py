@@ -57,9 +57,6 @@ class PretrainConfig(RunConfig):
         0.15, "last share of the run, on windows of the whole context; not for phases", low=0.0, high=1.0
     )
     batch_tokens: int = setting(12_288, "tokens a step", low=8, high=MOST_BATCH)
-    accumulate: int = setting(
-        1, "forward passes a step, over parts of its batch that count alike", low=1, high=MOST_BATCH
-    )
     max_tokens: int = setting(
         120_000_000,
         "tokens whose order is laid out in advance: how far a run can be lengthened",
