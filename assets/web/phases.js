@@ -62,9 +62,11 @@ function shapesOf({ trace, step }, phase) {
 // How many heads were asked, 0 for a drafter without heads: for a dynamic tree all there are, also those without a node.
 function headsOf(step, trace) {
   const seen = Math.max(0, ...step.nodes.map((node) => node.origin.head ?? 0));
-  const [, all] = (seen && trace && dynamicNodes(trace) && /(\d+) Medusa heads/.exec(trace.model.name)) || [];
-  return all ? Number(all) : seen;
+  return seen && trace && dynamicNodes(trace) ? allHeads(trace) || seen : seen;
 }
+
+// How many heads the model has, 0 where its name does not say.
+const allHeads = (trace) => Number(/(\d+) Medusa heads/.exec(trace.model.name)?.[1] ?? 0);
 
 // The nodes of a dynamic tree, which has another shape in each step; 0 for other trees.
 function dynamicNodes({ config }) {
@@ -109,8 +111,9 @@ function proposeWords({ step, steps, index, trace }) {
   if (isSequential(step)) {
     return say`The hidden state of the last kept token, ${last}, goes into head 1 together with the root ${quoted(step.nodes[0])}, the base model’s own next token. Of ${plural(heads, "head")}, head k then reads the tokens drafted before it on each path too, so its guesses differ from path to path. q is the head’s own probability on that path.`;
   }
+  const unused = allHeads(trace) > heads ? " " + say`The model has ${allHeads(trace)} heads; a tree of this depth asks ${heads} of them.` : "";
   const chosen = dynamicNodes(trace) ? " " + say`The tree is dynamic: its nodes are the guesses whose q, multiplied along the path, is largest.` : "";
-  return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.` + chosen;
+  return say`The hidden state of the last kept token, ${last}, goes into ${plural(heads, "head")} at once. The base model’s own next token is the root ${quoted(step.nodes[0])}; head k guesses the token k places after it, without seeing the other heads. q is the head’s own probability.` + unused + chosen;
 }
 
 function acceptWords({ step, ruling, config, hypothetical, verdict }) {

@@ -28,20 +28,20 @@ STYLE = """
 """
 
 
-def spans(texts: Iterable[str], between: str = " ") -> str:
+def spans(texts: Iterable[str]) -> str:
     """Texts as markup in which each is translated by itself."""
-    return between.join(f"<span>{html.escape(text)}</span>" for text in texts)
+    return " ".join(f"<span>{html.escape(text)}</span>" for text in texts)
 
 
 def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:
     """A table with a caption, its first column naming the rows; columns without any content are left out.
 
-    The parts of a caption and the comma-separated parts of a row's name are translated one by one.
+    The parts of a caption are translated one by one.
     """
     names, *columns = (name for name in rows[0] if any(row[name] for row in rows))
     head = "".join(f"<th scope='col'>{html.escape(name)}</th>" for name in (names, *columns))
     body = "".join(
-        f"<tr><th scope='row'>{spans(row[names].split(', '), ', ')}</th>"
+        f"<tr><th scope='row'>{html.escape(row[names])}</th>"
         + "".join(f"<td>{html.escape(row[name])}</td>" for name in columns)
         + "</tr>"
         for row in rows

@@ -237,7 +237,7 @@ def _origin(record: ExperimentRecord) -> str:
         f"torch {machine.torch}, Python {machine.python} · {record.date}"
         f"{' · with an older engine' if record.is_outdated else ''}"
     )
-    made = spans(facts.split(" · "), " · ")
+    made = spans([facts])
     return wrap(f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{made}</p>")
 
 
