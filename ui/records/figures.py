@@ -195,10 +195,15 @@ def measured_words(figures: Figures) -> Words:
     record = figures.record
     if not figures.at:
         return origin_words(record)
-    day, _, time = figures.at.partition(" ")
-    when = Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
     model, machine = record.model, machine_words(record.machine.processor, record.machine.threads)
+    when = time_words(figures)
     return Words("Measured on this machine, {0}: {1} in {2} on {3}.", when, model.name, model.dtype, machine)
+
+
+def time_words(figures: Figures) -> str:
+    """When speeds were measured on this machine."""
+    day, _, time = figures.at.partition(" ")
+    return Words("today at {0}", time) if day == datetime.date.today().isoformat() else figures.at
 
 
 def small_words(base: str | None) -> str:

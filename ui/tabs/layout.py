@@ -13,8 +13,9 @@ from ui.components.events import QUIET, page_under_way
 from ui.components.views import LanguageMenu, TextLine, race_css
 from ui.figures.palette import theme_rules
 from ui.records.examples import ASSETS, recordings
-from ui.records.figures import PageFigures, measured_words
+from ui.records.figures import PageFigures, time_words
 from ui.records.settings import Selection
+from ui.records.words import Words
 from ui.runs.session import Session
 from ui.serving.admission import WAITING_EVENTS
 from ui.serving.page import Page
@@ -89,7 +90,7 @@ def page_css() -> str:
 
 
 def figures_bar(session: Session, selection: gr.State) -> gr.State:
-    """The line above the tabs, once this machine was measured: whose speeds they show, and the way back.
+    """The line below the tabs, once this machine was measured: whose speeds they show, and the way back.
 
     Returns the page's `PageFigures`, which the tabs show and add to.
     """
@@ -109,7 +110,12 @@ def figures_bar(session: Session, selection: gr.State) -> gr.State:
 
 def _said(page: PageFigures) -> tuple[Any, Any]:
     own = page.own
-    return gr.Row(visible=own is not None), measured_words(own) if own else gr.skip()
+    if own is None:
+        return gr.Row(visible=False), gr.skip()
+    said = Words(
+        "Speeds measured on this machine, {0}, replace the recorded ones that they cover.", time_words(own)
+    )
+    return gr.Row(visible=True), said
 
 
 def page_head() -> str:
