@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import json
-import math
-from dataclasses import asdict
+import operator
 
 import pytest
 import tiny
-import torch
-from trace_factory import put
 
-from medusa_core.acceptance.typical import threshold
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder, write_trace
@@ -48,70 +45,6 @@ def test_a_trace_validates_and_survives_the_file(engine, tmp_path, name):
     write_trace(trace, tmp_path / "trace.json")
     assert read_trace(tmp_path / "trace.json") == read
     json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)  # no NaN
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_numbers_are_those_of_the_step(engine, name):
-    trace, steps = record(engine, **SETTINGS[name])
-    temperature = SETTINGS[name].get("temperature") or 1.0
-    judged = SETTINGS[name].get("acceptance") == "typical"
-    epsilon = SETTINGS[name].get("epsilon", 0.09)
-    for written, step in zip(trace["steps"], steps, strict=True):
-        assert written["index"] == step.index
-        assert written["cache_length"] == step.cache_length
-        assert written["path"] == step.verdict.path
-        assert written["emitted"] == step.emitted
-        for node, parent in zip(written["nodes"], step.tree.parents, strict=True):
-            number = node["id"]
-            assert node["token_id"] == int(step.tree.tokens[number])
-            assert node["text"] == tiny.LETTERS[node["token_id"]]
-            assert node["depth"] == step.tree.depths[number]
-            assert node["origin"] == asdict(step.tree.origins[number])
-            assert node["accepted"] == (number in step.verdict.path)
-            if parent < 0:
-                assert [node[k] for k in ("parent", "draft_p", "p", "entropy", "threshold")] == [None] * 5
-                continue
-            p = torch.softmax(step.logits[parent].double() / temperature, dim=-1)
-            entropy = -float((p * torch.log(p + 1e-5)).sum())
-            assert node["parent"] == parent
-            assert node["p"] == pytest.approx(float(p[node["token_id"]]), rel=1e-4)
-            assert node["entropy"] == pytest.approx(entropy, abs=1e-4)
-            assert node["draft_p"] == pytest.approx(math.exp(float(step.tree.draft_logp[number])), rel=1e-4)
-            if judged:
-                assert node["threshold"] == pytest.approx(threshold(entropy, epsilon, 0.3), rel=1e-3)
-                # The page judges again from these numbers: they have to lead to the same verdict.
-                assert node["passes"] == (node["p"] > node["threshold"])
-            else:
-                assert node["threshold"] is None
-                assert node["passes"] == (node["token_id"] == step.verdict.choices[parent])
-
-
-@pytest.mark.parametrize("name", ["greedy", "typical", "loose"])
-def test_every_node_has_the_reason_that_its_numbers_give(engine, name):
-    trace, _ = record(engine, **SETTINGS[name], max_new_tokens=60)
-    failed = "not the model's choice" if name == "greedy" else "below threshold"
-    seen = set()
-    for step in trace["steps"]:
-        parents = [-1 if node["parent"] is None else node["parent"] for node in step["nodes"]]
-        for node in step["nodes"]:
-            ancestors = tiny.path_to(parents, node["id"])[1:-1]
-            if node["parent"] is None:
-                wanted = "root"
-            elif node["accepted"]:
-                wanted = "accepted"
-            elif not node["passes"]:
-                wanted = failed
-            elif not all(step["nodes"][i]["passes"] for i in ancestors):
-                wanted = "parent rejected"
-            else:
-                wanted = "not on the longest path"
-            assert node["reason"] == wanted
-            seen.add(wanted)
-    # At temperature 0 only one path passes, so nothing can lose to a longer one.
-    assert seen >= {"root", "accepted", failed, "parent rejected"} - (
-        {"parent rejected"} if name == "loose" else set()
-    )
-    assert ("not on the longest path" in seen) == (name != "greedy")
 
 
 def test_header_and_output(engine):
@@ -178,43 +111,24 @@ def test_begin_is_the_trace_without_its_steps(engine):
 # --- bad files ---------------------------------------------------------------------------------------------
 
 
-def drop(*keys):
-    def change(trace):
-        for key in keys[:-1]:
-            trace = trace[key]
-        del trace[keys[-1]]
-
-    return change
-
-
-FAULTS = {
-    "other version": (put("schema_version", to=0), "schema_version: Input should be 2"),
-    "missing part": (drop("output"), "output: Field required"),
-    "missing number": (drop("steps", 1, "nodes", 2, "p"), r"steps\.1\.nodes\.2\.p: Field required"),
-    "text for a number": (
-        put("steps", 1, "nodes", 2, "p", to="high"),
-        r"steps\.1\.nodes\.2\.p: Input should be a valid",
-    ),
-    "unknown field": (put("steps", 0, "extra", to=1), r"steps\.0\.extra: Extra inputs"),
-    "unknown reason to finish": (
-        put("output", "finish_reason", to="tired"),
-        r"output\.finish_reason: Input should be",
-    ),
-    "ids out of order": (put("steps", 1, "nodes", 2, "id", to=7), r"steps\.1: .*node 2 of step 1 has id 7"),
-    "parent after child": (
-        put("steps", 1, "nodes", 2, "parent", to=9),
-        r"steps\.1: .*node 2 of step 1 has parent 9",
-    ),
-    "second root": (
-        put("steps", 1, "nodes", 2, "parent", to=None),
-        r"steps\.1: .*node 2 of step 1 has parent None",
-    ),
-    "no path": (put("steps", 1, "path", to=[]), r"steps\.1: .*path \[\] of step 1 does not lead down"),
-    "path off the tree": (put("steps", 1, "path", to=[0, 99]), r"steps\.1: .*path \[0, 99\]"),
-    "path that jumps": (put("steps", 1, "path", to=[0, 9]), r"steps\.1: .*path \[0, 9\]"),
-    "path without root": (put("steps", 1, "path", to=[1]), r"steps\.1: .*path \[1\]"),
-    "negative path": (put("steps", 1, "path", to=[-1]), r"steps\.1: .*path \[-1\]"),
-    "no nodes": (put("steps", 1, "nodes", to=[]), r"steps\.1: .*path .* of step 1"),
+MISSING = object()
+STEP, NODE = ("steps", 1), ("steps", 1, "nodes", 2)
+FAULTS = {  # what stands where, and what is said of it
+    "other version": (("schema_version",), 0, "schema_version: Input should be 2"),
+    "missing part": (("output",), MISSING, "output: Field required"),
+    "missing number": ((*NODE, "p"), MISSING, r"steps\.1\.nodes\.2\.p: Field required"),
+    "text for a number": ((*NODE, "p"), "high", r"steps\.1\.nodes\.2\.p: Input should be a valid"),
+    "unknown field": ((*STEP, "extra"), 1, r"steps\.1\.extra: Extra inputs"),
+    "no known finish": (("output", "finish_reason"), "tired", r"output\.finish_reason: Input should be"),
+    "ids out of order": ((*NODE, "id"), 7, r"steps\.1: .*node 2 of step 1 has id 7"),
+    "parent after child": ((*NODE, "parent"), 9, r"steps\.1: .*node 2 of step 1 has parent 9"),
+    "second root": ((*NODE, "parent"), None, r"steps\.1: .*node 2 of step 1 has parent None"),
+    "no path": ((*STEP, "path"), [], r"steps\.1: .*path \[\] of step 1 does not lead down"),
+    "path off the tree": ((*STEP, "path"), [0, 99], r"steps\.1: .*path \[0, 99\]"),
+    "path that jumps": ((*STEP, "path"), [0, 9], r"steps\.1: .*path \[0, 9\]"),
+    "path without root": ((*STEP, "path"), [1], r"steps\.1: .*path \[1\]"),
+    "negative path": ((*STEP, "path"), [-1], r"steps\.1: .*path \[-1\]"),
+    "no nodes": ((*STEP, "nodes"), [], r"steps\.1: .*path .* of step 1"),
 }
 
 
@@ -225,9 +139,13 @@ def good_trace(engine):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_bad_trace_is_refused_with_its_place_named(fault, good_trace, tmp_path):
-    change, message = FAULTS[fault]
+    (*places, last), value, message = FAULTS[fault]
     trace = copy.deepcopy(good_trace)
-    change(trace)
+    part = functools.reduce(operator.getitem, places, trace)
+    if value is MISSING:
+        del part[last]
+    else:
+        part[last] = value
     file = tmp_path / "trace.json"
     file.write_text(json.dumps(trace), encoding="utf-8")
     with pytest.raises(MedusaError, match=f"is no trace of version 2: {message}") as caught:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict, replace
 
@@ -14,13 +15,21 @@ from medusa_core.config import GenerationConfig
 from medusa_core.trace.builder import TraceBuilder
 
 PROMPT = [1, 2, 0, 3]
+TREE = "cartesian-4x2x2"
 SETTINGS = {
-    "greedy": {"tree": "cartesian-4x2x2"},
-    "sampled": {"tree": "cartesian-4x2x2", "temperature": 0.8, "seed": 3},
-    "typical": {"tree": "cartesian-4x2x2", "acceptance": "typical", "temperature": 0.7},
+    "greedy": {"tree": TREE},
+    "sampled": {"tree": TREE, "temperature": 0.8, "seed": 3},
+    "typical": {"tree": TREE, "acceptance": "typical", "temperature": 0.7},
+    "loose": {"tree": TREE, "acceptance": "typical", "temperature": 1.0, "epsilon": 0.01},
     "plain": {"method": "none"},
+    "plain, sampled": {"method": "none", "temperature": 1.0},
     "a tree of another shape in each step": {"method": "ngram"},
 }
+
+
+flat = itertools.chain.from_iterable
+COMPARED = {"root", "accepted", "parent rejected", "not the model's choice"}
+JUDGED = {"root", "accepted", "parent rejected", "below threshold", "not on the longest path"}
 
 
 def slow_numbers(tree, logits, temperature):
@@ -71,23 +80,39 @@ def slow_nodes(step, temperature):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_nodes_are_those_of_the_slow_version(engine, name):
-    config = GenerationConfig.of(max_new_tokens=40, **SETTINGS[name])
+def test_steps_are_those_of_the_slow_version(engine, name):
+    config = GenerationConfig.of(max_new_tokens=60, **SETTINGS[name])
     builder, shapes = TraceBuilder(engine, config, PROMPT), set()
-    expected, times = [], []
-    for step in engine.stream(PROMPT, config):
+    expected, nodes = [], []
+    for index, step in enumerate(engine.stream(PROMPT, config)):
         builder.add(step)
         shapes.add(tuple(step.tree.parents))
-        expected.append(slow_nodes(step, config.temperature or 1.0))
-        times.append({name: round(value, 4) for name, value in asdict(step.ms).items()})
-    for record, nodes, ms in zip(builder.finish()["steps"], expected, times, strict=True):
-        assert record["ms"] == ms
-        for written, node in zip(record["nodes"], nodes, strict=True):
-            # Many rows are added up in another order than one: six digits may differ in the last.
-            summed = {
-                name: pytest.approx(node[name], rel=2e-5, abs=1e-9) for name in ("p", "entropy") if node[name]
-            }
-            assert written == node | summed
+        nodes.append(slow_nodes(step, config.temperature or 1.0))
+        expected.append({
+            "index": index,
+            "cache_length": step.cache_length,
+            "path": step.verdict.path,
+            "emitted": step.emitted,
+            "ms": {name: round(value, 4) for name, value in asdict(step.ms).items()},
+        })  # fmt: skip
+    written = builder.finish()["steps"]
+    assert [{part: step[part] for part in expected[0]} for step in written] == expected
+    for found, wanted in zip(flat(step["nodes"] for step in written), flat(nodes), strict=True):
+        # Many rows are added up in another order than one: six digits may differ in the last.
+        summed = {
+            part: pytest.approx(wanted[part], rel=2e-5, abs=1e-9) for part in ("p", "entropy") if wanted[part]
+        }
+        assert found == wanted | summed
+        if found["threshold"] is not None:  # the page judges again from these numbers
+            assert found["passes"] == (found["p"] > found["threshold"])
+    reasons = (
+        {"root"}
+        if "none" in SETTINGS[name].values()
+        else JUDGED
+        if "acceptance" in SETTINGS[name]
+        else COMPARED
+    )
+    assert {node["reason"] for node in flat(nodes)} == reasons
     assert (len(shapes) > 1) == (name == "a tree of another shape in each step")
 
 
