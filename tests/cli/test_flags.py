@@ -275,9 +275,7 @@ def test_a_name_that_is_nearly_right_is_guessed(command, flags, words):
     assert words in err
 
 
-def test_a_setting_that_is_nearly_right_is_guessed_and_no_list_is_cut(engine):
-    with pytest.raises(MedusaError, match=r"no setting is called 'temprature': did you mean temperature\?$"):
-        generate(engine, "abc", temprature=0.5)
+def test_an_option_that_is_nearly_right_is_guessed_and_no_list_is_cut(engine):
     with pytest.raises(MedusaError) as error:
         generate(engine, "abc", zzz=0.5)
     assert "…" not in str(error.value)

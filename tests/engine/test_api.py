@@ -84,24 +84,20 @@ def test_sampling_settings_reach_the_run(engine):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "settings", "words"),
+    ("prompt", "words"),
     [
-        ("abc", {"temprature": 1}, "no setting is called 'temprature'"),
-        ("abc", {"temperature": 9}, "largest is 2"),
-        ("abc", {"temperature": "hot"}, "give a number"),
-        ("abc", {"method": "none", "acceptance": "hope"}, "no acceptance rule 'hope'"),
-        ("", {}, "the prompt is empty"),
-        ([], {}, "the prompt is empty"),
-        (["a"], {}, "token ids"),
-        ([1.5, 2], {}, "token ids"),
-        ([math.inf], {}, "token ids"),
-        (3, {}, "token ids"),
-        ([10**6], {}, "vocabulary"),
+        ("", "the prompt is empty: write at least one word"),
+        ([], "the prompt is empty"),
+        (["a"], "token ids"),
+        ([1.5, 2], "token ids"),
+        ([math.inf], "token ids"),
+        (3, "token ids"),
+        ([10**6], "vocabulary"),
     ],
 )
-def test_bad_input_says_what_is_wrong(engine, prompt, settings, words):
+def test_bad_input_says_what_is_wrong(engine, prompt, words):
     with pytest.raises(MedusaError, match=words):
-        generate(engine, prompt, **{"tree": "cartesian-2x1", **settings})
+        generate(engine, prompt, tree="cartesian-2x1")
 
 
 def test_settings_and_text_are_judged_before_the_first_step(engine):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from bad_answers import CPU
 
-from medusa_core import Conversation, MedusaError, decode, generate, load
-from medusa_core.config import GenerationConfig
+from medusa_core import decode, generate, load
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +28,3 @@ def test_it_is_one_on_the_command_line(command, trained_base):
         ["generate", " ", "--model", trained_base, "--method", "none", "--max-new-tokens", 4, *CPU]
     )
     assert (code, bool(out)) == (0, True)
-
-
-def test_nothing_is_none(engine):
-    with pytest.raises(MedusaError, match="the prompt is empty: write at least one word"):
-        generate(engine, "")
-
-
-def test_a_message_of_white_space_says_nothing(engine):
-    with pytest.raises(MedusaError, match="the message is empty: write at least one word"):
-        Conversation(engine).reply(" \n", GenerationConfig.of(method="none", max_new_tokens=4))

@@ -1,4 +1,4 @@
-"""A setting of the wrong kind is refused with the kind that is wanted; NaN is not called too small."""
+"""A setting of the wrong kind or out of range is refused by name; NaN is not called too small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,19 @@ WRONG = [
     ({"epsilon": None}, r"epsilon is None \(NoneType\): give a number"),
     ({"temperature": math.nan}, r"temperature is nan: give a number from 0.0 to 2.0"),
     ({"temperature": math.inf}, r"temperature is inf, the largest is 2.0"),
+    ({"temperature": -0.1}, r"temperature is -0.1, the smallest is 0.0"),
+    ({"temperature": 9}, r"temperature is 9, the largest is 2"),
     ({"seed": -4}, r"seed is -4, the smallest is 0"),
+    ({"penalty": 0.9}, "penalty is 0.9"),
+    ({"penalty": math.nan}, "penalty is nan"),
+    ({"penalty_window": -1}, "penalty_window is -1"),
+    ({"min_p": 1.1}, "min_p is 1.1"),
+    ({"top_k": -1}, "top_k is -1"),
+    ({"top_k": 2.5}, "top_k is 2.5"),
+    ({"top_p": 0.0}, "top_p is 0.0"),
+    ({"top_p": 1.1}, "top_p is 1.1"),
+    ({"acceptance": "hope"}, "no acceptance rule 'hope'"),
+    ({"epsilom": 0.1}, r"no setting is called 'epsilom': did you mean epsilon\?$"),
     ({"ignore_eos": "no"}, r"ignore_eos is 'no' \(str\): give True or False"),
     ({"stop": 5}, r"stop is 5 \(int\): give a text, or several as a tuple"),
     ({"stop": ("a", 5)}, r"an entry of stop is 5 \(int\): give a text"),

@@ -188,21 +188,22 @@ def recorded(engine, **settings):
 
 
 def test_records_with_a_penalty_come_back(engine):
-    builder, _ = recorded(engine, **SETTINGS, min_p=0.1, temperature=0.7)
+    builder, _ = recorded(engine, **SETTINGS, min_p=0.1, top_k=9, top_p=0.9, temperature=0.7)
     trace = builder.finish()
     assert unpacked(json.loads(json.dumps(packed(trace)))) == trace
     read = parse_trace(json.dumps(builder.packed()).encode(), "it")
     assert read.model_dump() == trace
-    assert (read.config.penalty, read.config.penalty_window, read.config.min_p) == (1.4, 7, 0.1)
+    kept = read.config
+    assert (kept.penalty, kept.penalty_window, kept.min_p, kept.top_k, kept.top_p) == (1.4, 7, 0.1, 9, 0.9)
 
 
 def test_a_run_without_is_recorded_as_it_was_before(engine):
     builder, _ = recorded(engine)
     text = json.dumps(builder.packed())
-    assert "penal" not in text
-    assert "min_p" not in text
-    read = RunTrace.model_validate(builder.finish())
-    assert (read.config.penalty, read.config.penalty_window, read.config.min_p) == (1.0, 1024, 0.0)
+    assert not [word for word in ("penal", "min_p", "top_k", "top_p") if word in text]
+    read = RunTrace.model_validate(builder.finish()).config
+    found = (read.penalty, read.penalty_window, read.min_p, read.top_k, read.top_p)
+    assert found == (1.0, 1024, 0.0, 0, 1.0)
 
 
 def test_the_likeliest_tokens_are_those_of_the_processed_logits(engine):

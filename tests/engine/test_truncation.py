@@ -26,9 +26,7 @@ from medusa_core.decoding import decode
 from medusa_core.drafters import make_drafter
 from medusa_core.drafters._options import idle_options
 from medusa_core.drafters.draft_model.draft import ModelDraft
-from medusa_core.errors import MedusaError
 from medusa_core.text.stopping import Stopper
-from medusa_core.trace.format import RunTrace
 
 V, RUNS, NEW = 5, 500, 3
 PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
@@ -112,20 +110,3 @@ def test_at_temperature_0_they_count_for_nothing_and_are_named():
     assert processor_of(GenerationConfig.of(**settings)) is None
     assert idle_options(GenerationConfig.of(**settings)) == dict.fromkeys(settings, "--temperature 0")
     assert idle_options(GenerationConfig.of(temperature=1.0, **settings)) == {}
-
-
-@pytest.mark.parametrize("settings", [{"top_k": -1}, {"top_k": 2.5}, {"top_p": 0.0}, {"top_p": 1.1}], ids=str)
-def test_values_out_of_range_are_named(settings):
-    with pytest.raises(MedusaError, match=next(iter(settings))):
-        GenerationConfig.of(**settings)
-
-
-def test_a_trace_keeps_them_and_one_without_has_no_word_of_them(engine):
-    config = GenerationConfig.of(max_new_tokens=4, temperature=0.8, top_k=3, top_p=0.9)
-    traces = []
-    for each in (config, config.changed(top_k=0, top_p=1.0)):
-        traces.append(tiny.recorded(engine, each).finish())
-    read = [RunTrace.model_validate(trace).config for trace in traces]
-    assert [(one.top_k, one.top_p) for one in read] == [(3, 0.9), (0, 1.0)]
-    assert "top_k" not in traces[1]["config"]
-    assert "top_p" not in traces[1]["config"]
