@@ -112,17 +112,24 @@ def test_the_ngram_tree_is_the_one_counted_by_hand(engine):
     assert [int(tree.tokens[node]) for node in (1, 2, 3)] == [2, 3, 4]  # twice, the others once
 
 
+@pytest.mark.parametrize("name", ["lookup", "ngram", "suffix"])
 @given(data=st.data())
-def test_a_cut_back_ngram_table_is_that_of_the_shorter_text(engine, data):
-    tokens = st.lists(st.integers(0, 3), min_size=1, max_size=30)
-    text, more = data.draw(tokens), data.draw(tokens)
-    length = data.draw(st.integers(0, len(text)))
-    settings = Settings(draft_depth=data.draw(st.integers(1, 4)))
-    kept, fresh = NgramDrafter(engine.target, None, settings), NgramDrafter(engine.target, None, settings)
-    kept.begin(text, torch.empty(1, 0))
+def test_a_cut_back_drafter_is_that_of_the_shorter_text(engine, name, data):
+    """The text goes on as in a run, or begins anew as in a conversation."""
+    depth = {"draft_depth": data.draw(st.integers(1, 4))} if name == "ngram" else {}
+    config, no_features = GenerationConfig.of(method=name, **depth), torch.empty(1, 0)
+    kept, fresh = (make_drafter(engine.target, {}, config) for _ in range(2))
+    text, more = (data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=30)) for _ in range(2))
+    length = data.draw(st.integers(0, len(text) + 1))
+    kept.begin(text, no_features)
     kept.truncate(length)
-    kept.begin([*text[:length], *more], torch.empty(1, 0))
-    fresh.begin([*text[:length], *more], torch.empty(1, 0))
+    fresh.begin([*text[:length], *more], no_features)
+    if data.draw(st.booleans()):
+        kept.observe(more, no_features)
+    else:
+        kept.begin([*text[:length], *more], no_features)
+    if name == "suffix":
+        assert len(kept._tokens) == len(fresh._tokens)
     for root in range(4):
         ours, theirs = kept.propose(root, 9), fresh.propose(root, 9)
         assert (ours.tokens.tolist(), ours.parents, ours.origins) == (

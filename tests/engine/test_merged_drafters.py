@@ -58,18 +58,6 @@ def test_lookup_says_where_it_found_a_guess_and_how_often_the_text_went_on_so(en
     assert tree.draft_logp.exp().tolist() == pytest.approx([1, 0.5, 1])
 
 
-@given(data=st.data())
-def test_lookup_cut_back_is_that_of_the_shorter_text(engine, data):
-    text, more = data.draw(TEXTS), data.draw(TEXTS)
-    length = data.draw(st.integers(0, len(text)))
-    kept = drafter_of(text, engine)
-    kept.truncate(length)
-    kept.begin([*text[:length], *more], torch.empty(1, 0))
-    fresh = drafter_of([*text[:length], *more], engine)
-    for root in range(4):
-        assert kept.propose(root, 9).tokens.tolist() == fresh.propose(root, 9).tokens.tolist()
-
-
 @st.composite
 def trees(draw, by):
     """A tree with root token 7 and no equal siblings."""

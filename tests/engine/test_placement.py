@@ -146,9 +146,9 @@ def test_a_containers_limit_counts_without_its_page_cache(gpus, monkeypatch, tmp
 
 WHOLE = {"model.embed_tokens": "cpu", "model.norm": "cpu", "model.rotary_emb": "cpu", "model.layers.0": "cpu"}
 MAPS = {
+    "most": WHOLE | {"model.embed_tokens": "disk", "model.layers.1": "disk", "lm_head": "disk"},
     "a layer": WHOLE | {"model.layers.1": "disk", "lm_head": "cpu"},
     "the LM head": WHOLE | {"model.layers.1": "cpu", "lm_head": "disk"},
-    "both": WHOLE | {"model.layers.1": "disk", "lm_head": "disk"},
 }
 
 
@@ -167,6 +167,7 @@ def test_a_spread_model_decodes_as_a_whole_one(spread_engine, engine):
     assert elsewhere
     cpu = torch.device("cpu")
     heads = medusa_draft(spread_engine).heads
+    assert (target.dtype, target.vocab_size, target.context) == (torch.float32, tiny.VOCABULARY, 96)
     assert target.device == target.output_device == heads.block_weight.device == cpu
     assert torch.equal(lm_head_weight(target.model), engine.target.model.lm_head.weight)
     expected = tiny.transformers_greedy(engine.target.model, tiny.PROMPT, 40)

@@ -116,22 +116,6 @@ def test_a_token_that_is_new_to_the_text_gets_no_guesses(engine):
     assert drafter_of([1, 2, 3], engine).propose(7, 9).size == 1
 
 
-@given(data=st.data())
-def test_cut_back_it_is_that_of_the_shorter_text(engine, data):
-    text, more = data.draw(TEXTS), data.draw(TEXTS)
-    length = data.draw(st.integers(0, len(text) + 1))
-    kept = drafter_of(text, engine)
-    kept.truncate(length)
-    kept.observe(more, torch.empty(1, 0))
-    fresh = drafter_of([*text[:length], *more], engine)
-    assert len(kept._tokens) == len(fresh._tokens)
-    for root in range(3):
-        ours, theirs = kept.propose(root, 9), fresh.propose(root, 9)
-        assert (ours.tokens.tolist(), ours.parents, ours.origins) == (
-            theirs.tokens.tolist(), theirs.parents, theirs.origins,
-        )  # fmt: skip
-
-
 # --- Suffix decoding with the shipped model: plain decoding's text, in fewer steps than prompt lookup.
 
 

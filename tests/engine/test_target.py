@@ -282,33 +282,6 @@ def test_an_unused_window_is_none():
     assert (target.masks.window, target.masks.kinds) == (None, {"full_attention"})
 
 
-def test_a_model_partly_on_disk_gives_the_same_text(model, tmp_path):
-    """accelerate brings weights in for each forward; until then they are on no device."""
-    pytest.importorskip("accelerate")
-    model.save_pretrained(tmp_path / "model")
-    places = {"model.embed_tokens": "disk", "model.layers.0": "cpu", "model.layers.1": "disk"}
-    places |= {"model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "disk"}
-    spread = LlamaForCausalLM.from_pretrained(
-        tmp_path / "model", device_map=places, offload_folder=tmp_path / "offload"
-    )
-    assert spread.get_input_embeddings().weight.device.type == "meta"
-    target = Target(spread)
-    assert target.device == target.output_device == torch.device("cpu")
-    assert target.dtype == torch.float32
-    assert target.vocab_size == tiny.VOCABULARY
-    settings_ = {"method": "none", "tree": "default", "max_new_tokens": 12}
-    steps = tiny.run(tiny.build_engine(spread, None, tokenizer=False), **settings_)
-    assert tiny.emitted(steps) == tiny.transformers_greedy(model, tiny.PROMPT, 12)
-
-
-def test_describes_the_model(model):
-    target = Target(model)
-    assert target.vocab_size == tiny.VOCABULARY
-    assert target.dtype == torch.float32
-    assert target.device == target.output_device == torch.device("cpu")
-    assert (target.context, target.context_words) == (96, "the context holds 96")
-
-
 def test_nothing_stays_on_the_model(model):
     """Runs on one model cannot meet when nothing of a run is stored on it."""
     alone(model, [1, 2, 3])  # transformers sets up its hooks at the first forward
