@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 
 import chi_square
@@ -15,7 +14,6 @@ from scipy import stats
 
 from medusa_core.acceptance import NoSettings, match
 from medusa_core.acceptance.sampling import choose, drawn, entropy, probabilities, require_drawn
-from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 
 
@@ -120,19 +118,6 @@ def test_equal_logits_share_the_probability():
 def test_a_run_is_that_of_temperature_0(engine, acceptance, temperature):
     cold = tiny.emitted(tiny.run(engine, acceptance=acceptance, temperature=temperature, max_new_tokens=32))
     assert cold == tiny.emitted(tiny.run(engine, max_new_tokens=32))
-
-
-def test_the_command_line_takes_it(command, shop):
-    texts = []
-    for temperature in ("1e-50", "0"):
-        code, out, _ = command(
-            ["generate", "abc", "--model", shop.engine, "--temperature", temperature, "--max-new-tokens", 8,
-             "--json", *CPU]
-        )  # fmt: skip
-        assert code == 0
-        texts.append(json.loads(out.splitlines()[-1])["token_ids"])
-    assert texts[0] == texts[1]
-    assert GenerationConfig.of(temperature=1e-50).temperature == 1e-50
 
 
 def test_transformers_own_generate_is_benched_at_it_too(command, shop):

@@ -14,7 +14,6 @@ import tiny
 import torch
 from head_files import public_state, vllm_state
 from hub_server import Hub, serving
-from huggingface_hub import constants
 from pickled_bases import INDEX, pickled
 from safetensors.torch import load_file, save_file
 from small_model import first_layers
@@ -36,14 +35,9 @@ TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
 
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
+def hub(tmp_path):
     """An empty cache, and a hub that the library really asks."""
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with serving(Hub()) as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
-        template = served.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    with serving(Hub(), tmp_path / "cache") as served:
         yield served
 
 

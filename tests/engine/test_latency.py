@@ -245,12 +245,8 @@ def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, capsys):
     ("argv", "words"),
     [
         (["calibrate", "--sizes", "1,x"], "write numbers with commas"),
-        (["calibrate", "--sizes", "0,4"], "give 1 to 256 nodes"),
-        (["calibrate", "--rounds", "0"], "0 rounds"),
-        (["calibrate", "--max-new-tokens", "0"], "the smallest is 1"),
         (["calibrate", "--out", "/nowhere/a.json"], "there is no folder /nowhere"),
         (["tree", "search", "--nodes", "many"], "give a number of drafted nodes, or auto"),
-        (["tree", "search", "--nodes", "300"], "must be 1 to 255"),
         (["tree", "search", "--nodes", "auto", "--latency", "/nowhere.json"], "cannot read the latency"),
     ],
 )

@@ -131,13 +131,3 @@ def test_where_a_package_is_missing_the_reason_says_how_to_get_it(engine, monkey
 def test_a_run_that_it_would_make_otherwise_is_refused(engine, changes):
     with pytest.raises(PeerError, match="it is compared greedily and without a penalty"):
         prepared(engine, GREEDY.changed(**changes))
-
-
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [([], "the prompt is empty"), ([1] * 96, "the context holds 96"), ([24], "the vocabulary from 0 to 23")],
-)
-def test_a_bad_prompt_is_no_fault_of_the_peer(engine, prompt, words):
-    with pytest.raises(MedusaError, match=words) as raised:
-        run_bench(engine, [prompt], ["llama-cpp"], GREEDY, 1)
-    assert not isinstance(raised.value, PeerError)

@@ -42,14 +42,9 @@ def hub(tmp_path, monkeypatch, engine_folder):
         json.dumps(config | {"base_model_name_or_path": "a/base"}), encoding="utf-8"
     )
     base = shutil.copytree(engine_folder, tmp_path / "base", ignore=shutil.ignore_patterns("heads"))
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
     monkeypatch.setattr(download, "LOOK_AGAIN", 0.005)
-    with serving(Hub({"a/base": base, "a/heads": heads})) as served:
-        monkeypatch.setattr(constants, "ENDPOINT", served.endpoint)
-        template = served.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    with serving(Hub({"a/base": base, "a/heads": heads}), tmp_path / "cache") as served:
         yield served
 
 

@@ -14,6 +14,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation import peers
 from medusa_core.evaluation.bench import run_bench
+from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 
 PROMPTS = [[1, 2, 0, 3], [5, 0, 7, 5, 0, 7, 5], [4, 6]]
@@ -191,7 +192,7 @@ def test_a_peer_that_fails_later_is_named(engine, monkeypatch):
     ("prompt", "words"),
     [([], "the prompt is empty"), ([1] * 96, "the context holds 96"), ([24], "the vocabulary from 0 to 23")],
 )
-@pytest.mark.parametrize("name", PEERS)
+@pytest.mark.parametrize("name", [*PEERS, *LLAMA_CPP_PEERS])
 def test_a_bad_prompt_is_no_fault_of_the_peer(engine, name, prompt, words):
     with pytest.raises(MedusaError, match=words) as raised:
         run_bench(engine, [prompt], [name], GREEDY, 1)

@@ -14,7 +14,7 @@ from tiny_experiments import SIMULATED, headline
 
 from medusa_core.cli.main import main
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.turns import Measurement, MethodLog, take_turns
+from medusa_core.evaluation.turns import Measurement, MethodLog
 from medusa_core.experiments import quality, rows, store
 from medusa_core.experiments.record import Mean, Row, Spread, read_record
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper, shipped_weights
@@ -79,22 +79,6 @@ def test_repeated_pieces_are_counted_within_a_text():
     assert rows.distinct_share([text(1, 2, 3, 1, 2, 3)]) == pytest.approx(3 / 4)
     assert rows.distinct_share([text(1, 2, 3), text(1, 2, 3)]) == 1.0
     assert rows.distinct_share([text(1, 2)]) is None
-
-
-def test_runners_take_turns_and_the_order_rotates():
-    calls = []
-
-    def runner(name):
-        return lambda prompt: calls.append((name, prompt[0])) or Measurement([0], 1.0, 1, {})
-
-    *_, last = take_turns({name: runner(name) for name in "abc"}, [[1], [2]], rounds=2)
-    logs = last.logs
-    assert calls[:3] == [("a", 1), ("b", 1), ("c", 1)]  # warming up
-    assert calls[3:] == [
-        ("a", 1), ("b", 1), ("c", 1), ("b", 2), ("c", 2), ("a", 2),
-        ("b", 1), ("c", 1), ("a", 1), ("c", 2), ("a", 2), ("b", 2),
-    ]  # fmt: skip
-    assert all([len(r) for r in log.rounds] == [2, 2] for log in logs.values())
 
 
 # ---- quality

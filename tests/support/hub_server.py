@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
+from huggingface_hub import constants
+
 COMMIT = "c" * 40
 PIECE = 4 * 1024
 
@@ -30,17 +33,26 @@ class Hub:
 
 
 @contextmanager
-def serving(hub: Hub) -> Iterator[Hub]:
-    """Serve ``hub`` on a free port; it looks often whether it is to end, which else takes half a second."""
+def serving(hub: Hub, cache: Path) -> Iterator[Hub]:
+    """Serve ``hub`` on a free port as the one that the library asks; ``cache`` keeps what it sends.
+
+    It looks often whether it is to end, which else takes half a second.
+    """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     hub.endpoint = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "HF_HUB_CACHE", str(cache))
+        patch.setattr(constants, "HF_HUB_OFFLINE", False)
+        patch.setattr(constants, "ENDPOINT", hub.endpoint)
+        template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
+        patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        try:
+            yield hub
+        finally:
+            server.shutdown()
+            server.server_close()
 
 
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
