@@ -7,47 +7,28 @@ few hundred contexts.
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
+from dataclasses import replace
+from functools import partial
 
-import numpy as np
 import pytest
 import tiny
 import torch
-from chi_square import LEAST_P, p_value
+from chi_square import LEAST_P, NEW, counted, joint, p_value
 from one_draw_a_path import PerPathRule
+from table_models import TextCache
 
-from medusa_core.acceptance import NoSettings, match
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import decode
-from medusa_core.drafters import make_drafter
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.model.target import Target
-from medusa_core.text.stopping import Stopper
-from medusa_core.trees.tree import load_tree
 
 V = 8
-NEW = 3
 RUNS = 2000
 TEMPERATURE = 1.2
 PROMPT = [3, 0, 5]
+TREE = "cartesian-4x3x2"
 
 # One step's rule is counted in test_draws; here are thousands of whole runs.
 pytestmark = pytest.mark.slow
-
-
-class RememberedCache:
-    """Stands in for the cache: the tokens read so far, and those of the tree looked at last."""
-
-    def __init__(self):
-        self.tokens, self.tree = [], []
-
-    @property
-    def length(self):
-        return len(self.tokens)
-
-    def commit(self, path):
-        self.tokens += [self.tree[node] for node in path]
 
 
 class RememberingTarget(Target):
@@ -58,22 +39,26 @@ class RememberingTarget(Target):
         self.known = {}
 
     def new_cache(self, slots):
-        return RememberedCache()
+        return TextCache(slots)
 
     def prefill(self, tokens, cache, features):
-        cache.tokens = list(tokens)
+        cache.written = list(tokens)
+        cache.commit(range(len(tokens)))
         return self._remember(
             ("prefill", *tokens), lambda real: super(RememberingTarget, self).prefill(tokens, real, features)
         )
 
-    def verify(self, tree, cache, features):
-        cache.tree = tree.tokens.tolist()
+    def verify_all(self, trees, caches, features):
+        return [self._verify(*one, features) for one in zip(trees, caches, strict=True)]
+
+    def _verify(self, tree, cache, features):
+        cache.written = tree.tokens.tolist()
 
         def forward(real):
             super(RememberingTarget, self).prefill(cache.tokens, real)
             return super(RememberingTarget, self).verify(tree, real, features)
 
-        return self._remember((*cache.tokens, "tree", *cache.tree), forward)
+        return self._remember((*cache.tokens, "tree", *cache.written), forward)
 
     def _remember(self, key, forward):
         if key not in self.known:
@@ -86,42 +71,31 @@ def small_model():
     return tiny.build_model(tiny.tiny_config(kv_heads=2, vocab_size=V, initializer_range=0.25), seed=3)
 
 
+def next_p(model, text):
+    """Exact probabilities [V] of the token after a text, from a plain forward."""
+    return torch.softmax(model(torch.tensor([text])).logits[0, -1].double() / TEMPERATURE, dim=-1)
+
+
 @pytest.fixture(scope="module")
 def wanted(small_model):
-    """Exact joint probabilities of three new tokens [V, V, V], from plain forwards of the model."""
-    contexts = [[*PROMPT, *pair] for pair in itertools.product(range(V), repeat=2)]
-    logits = small_model(torch.tensor(contexts)).logits[:, len(PROMPT) - 1 :]
-    p = torch.softmax(logits.double() / TEMPERATURE, dim=-1).reshape(V, V, 3, V)
-    return p[0, 0, 0][:, None, None] * p[:, 0, 1][:, :, None] * p[:, :, 2]
+    return joint(partial(next_p, small_model), PROMPT, V)
 
 
-def sampled_counts(target, heads, tree, rule_class, runs=RUNS):
-    """How often each triple came, [V, V, V]."""
-    counts: Counter = Counter()
-    topology, drafts = load_tree(tree), {"medusa": MedusaDraft(heads)} if heads else {}
-    for seed in range(runs):
-        config = GenerationConfig.of(
-            method="medusa" if heads else "none", temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW
-        )
-        drafter = make_drafter(target, drafts, config.changed(tree=topology))
-        rule = rule_class(config.temperature, NoSettings(), torch.Generator().manual_seed(seed))
-        stopper = Stopper(frozenset(), (), NEW, decode=str)
-        counts[tuple(tiny.emitted(decode(target, drafter, rule, PROMPT, stopper, NEW)))] += 1
-    table = np.zeros((V, V, V))
-    for triple, count in counts.items():
-        table[triple] = count
-    return table
+def sampled_counts(model, rule_class=None, runs=RUNS, **settings):
+    """How often each triple came with random heads, [V, V, V]."""
+    drafts = {"medusa": MedusaDraft(tiny.random_heads(model))}
+    settings = {"temperature": TEMPERATURE, "tree": TREE} | settings
+    target = RememberingTarget(model)
+    return counted(target, drafts, PROMPT, runs, rule_class=rule_class, **settings)[0]
 
 
 @pytest.fixture(scope="module")
 def plain_counts(small_model):
-    return sampled_counts(RememberingTarget(small_model), None, "cartesian-1", match.MatchRule)
+    return sampled_counts(small_model, method="none")
 
 
 def test_matching_samples_from_the_models_own_distribution(small_model, wanted):
-    heads = tiny.random_heads(small_model)
-    counts = sampled_counts(RememberingTarget(small_model), heads, "cartesian-4x3x2", match.MatchRule)
-    assert p_value(counts, wanted, 40) > LEAST_P
+    assert p_value(sampled_counts(small_model), wanted, 40) > LEAST_P
 
 
 def test_plain_sampling_has_the_same_distribution(plain_counts, wanted):
@@ -129,14 +103,7 @@ def test_plain_sampling_has_the_same_distribution(plain_counts, wanted):
 
 
 def test_one_draw_a_path_is_biased_and_this_test_sees_it(small_model, wanted):
-    counts = sampled_counts(
-        RememberingTarget(small_model),
-        tiny.random_heads(small_model),
-        "cartesian-4x3x2",
-        PerPathRule,
-        runs=1200,
-    )
-    assert p_value(counts, wanted, 40) < LEAST_P
+    assert p_value(sampled_counts(small_model, PerPathRule, runs=1200), wanted, 40) < LEAST_P
 
 
 def test_the_wrong_temperature_is_seen(plain_counts, wanted):
@@ -146,15 +113,9 @@ def test_the_wrong_temperature_is_seen(plain_counts, wanted):
 
 def test_remembered_forwards_change_nothing(small_model):
     """The stand-in gives the very runs of the real engine."""
-    heads = tiny.random_heads(small_model)
-    engine = tiny.build_engine(small_model, heads, tokenizer=False)
-    target = RememberingTarget(small_model)
+    engine = tiny.build_engine(small_model, tiny.random_heads(small_model), tokenizer=False)
+    remembering = replace(engine, target=RememberingTarget(small_model))
     for seed in range(10):
-        config = GenerationConfig.of(
-            temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW, tree="cartesian-4x3x2"
-        )
-        drafter = make_drafter(target, {"medusa": MedusaDraft(heads)}, config)
-        rule = match.MatchRule(config.temperature, NoSettings(), torch.Generator().manual_seed(seed))
-        stopper = Stopper(frozenset(), (), NEW, decode=str)
-        remembered = tiny.emitted(decode(target, drafter, rule, PROMPT, stopper, NEW))
-        assert remembered == tiny.emitted(engine.stream(PROMPT, config))
+        config = GenerationConfig.of(temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW, tree=TREE)
+        runs = [tiny.emitted(each.stream(PROMPT, config)) for each in (remembering, engine)]
+        assert runs[0] == runs[1]

@@ -71,7 +71,7 @@ def test_plain_decoding_gets_the_nucleus_and_guesses_bias_it():
         "guessed": ("draft_model", "nucleus", {"draft_top_k": 2, "draft_depth": 2, "draft_nodes": 4}),
     }
     right = truncation.wanted(**truncation.BOTH)
-    found = {name: truncation.counted(*path)[0] for name, path in paths.items()}
+    found = {name: truncation.counts(*path)[0] for name, path in paths.items()}
     assert p_value(found["plain"], right) > LEAST_P
     assert p_value(found["guessed"], right) < LEAST_P
     assert all(table[right == 0].sum() == 0 for table in found.values())

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import plain_penalty
 import pytest
 import test_exact_sampling as sampling
 import tiny
 import torch
-from chi_square import LEAST_P, p_value
+from chi_square import LEAST_P, joint, p_value
 from test_exact_sampling import small_model  # noqa: F401, a fixture
 
-from medusa_core.acceptance import make_rule, sampling_of
-from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import decode
-from medusa_core.drafters import make_drafter
-from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import RunState
-from medusa_core.text.stopping import Stopper
-from medusa_core.trees.tree import load_tree
 
 PENALTIES = [{"penalty": 1.3, "penalty_window": window} for window in (1, 3, 8, 1024)]
 METHODS = ["none", "medusa", "lookup", "ngram", "medusa+ngram"]
@@ -103,26 +95,19 @@ SAMPLED = {"temperature": sampling.TEMPERATURE, "penalty": 1.5, "penalty_window"
 
 
 def joint_distribution(model, *, same_window=False):
-    """Exact joint probabilities of three new tokens [V, V, V], by the slow way.
+    """Exact probabilities of three new tokens, by the slow way.
 
     ``same_window``: as the public code has it, which penalises each new token by the prompt's window.
     """
-    size, prompt = sampling.V, sampling.PROMPT
 
-    def after(text):
+    def next_p(text):
         logits = model(torch.tensor([text])).logits[0, -1]
-        context = prompt if same_window else text
+        context = sampling.PROMPT if same_window else text
         logits = plain_penalty.penalised(logits, context, SAMPLED["penalty"], SAMPLED["penalty_window"])
         logits = plain_penalty.likely(logits, SAMPLED["temperature"], SAMPLED["min_p"])
         return torch.softmax(logits.double() / SAMPLED["temperature"], dim=-1)
 
-    found = torch.zeros(size, size, size, dtype=torch.double)
-    first = after(prompt)
-    for a in range(size):
-        second = after([*prompt, a])
-        for b in range(size):
-            found[a, b] = first[a] * second[b] * after([*prompt, a, b])
-    return found
+    return joint(next_p, sampling.PROMPT, sampling.V)
 
 
 @pytest.fixture(scope="module")
@@ -134,32 +119,11 @@ def distributions(small_model):  # noqa: F811
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "rule"),
-    [
-        ("none", "match"),
-        ("medusa", "match"),
-        ("medusa", "rejection"),
-        ("ngram", "match"),
-        ("ngram", "rejection"),
-    ],
+    [("none", "match"), *((name, rule) for name in ("medusa", "ngram") for rule in ("match", "rejection"))],
 )
 def test_sampled_text_has_exactly_the_processed_distribution(small_model, distributions, method, rule):  # noqa: F811
-    target = sampling.RememberingTarget(small_model)
-    drafts = {"medusa": MedusaDraft(tiny.random_heads(small_model))}
-    table, topology = np.zeros((sampling.V,) * 3), load_tree("cartesian-4x3x2")
-    for seed in range(sampling.RUNS):
-        config = GenerationConfig.of(
-            method=method, acceptance=rule, seed=seed, max_new_tokens=sampling.NEW, tree=topology, **SAMPLED
-        )
-        generator = torch.Generator().manual_seed(seed)
-        drafter = make_drafter(target, drafts, config)
-        drafter.sample_by(sampling_of(config, generator))
-        stopper = Stopper(frozenset(), (), sampling.NEW, decode=str)
-        steps = decode(
-            target, drafter, make_rule(config, generator), sampling.PROMPT, stopper, sampling.NEW,
-            processor=processor_of(config),
-        )  # fmt: skip
-        table[tuple(tiny.emitted(steps))] += 1
+    found = sampling.sampled_counts(small_model, method=method, acceptance=rule, **SAMPLED)
     right, wrong = distributions
-    assert table[right.numpy() == 0].sum() == 0  # tokens that min-p masks are never drawn
-    assert p_value(table, right, 40) > LEAST_P
-    assert p_value(table, wrong + 1e-6, 40) < LEAST_P
+    assert found[right == 0].sum() == 0  # tokens that min-p masks are never drawn
+    assert p_value(found, right, 40) > LEAST_P
+    assert p_value(found, wrong + 1e-6, 40) < LEAST_P

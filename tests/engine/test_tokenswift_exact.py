@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import tiny
-import torch
-from chi_square import LEAST_P, p_value
-from test_exact_sampling import NEW, TEMPERATURE, V
+from chi_square import LEAST_P, NEW, joint, p_value
+from test_exact_sampling import TEMPERATURE, V, next_p
 from tokenswift_heads import random_tokenswift, with_tokenswift
 
 from medusa_core.config import GenerationConfig, LoadConfig
@@ -28,10 +27,7 @@ PART = {"draft_budget": 32, "draft_sinks": 8}
 def test_sampling_has_the_model_s_own_distribution(rule):
     """The first three new tokens over seeded runs: in the public code a draw a path biases them."""
     model = tiny.build_model(tiny.tiny_config(kv_heads=2, vocab_size=V, initializer_range=0.25), seed=3)
-    contexts = [[*PROMPT, *pair] for pair in itertools.product(range(V), repeat=2)]
-    logits = model(torch.tensor(contexts)).logits[:, len(PROMPT) - 1 :]
-    p = torch.softmax(logits.double() / TEMPERATURE, dim=-1).reshape(V, V, 3, V)
-    wanted = p[0, 0, 0][:, None, None] * p[:, 0, 1][:, :, None] * p[:, :, 2]
+    wanted = joint(partial(next_p, model), PROMPT, V)
     engine = with_tokenswift(tiny.build_engine(model, None, tokenizer=False))
     counts, longest = np.zeros((V, V, V)), 0
     for seed in range(RUNS):

@@ -5,30 +5,24 @@ The joint distribution of three new tokens over many seeded runs of the real loo
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 
-import numpy as np
 import plain_penalty
 import pytest
 import table_models
 import tiny
 import torch
-from chi_square import LEAST_P, p_value
+from chi_square import LEAST_P, counted, joint, p_value
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
-from medusa_core.acceptance import make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of, top_k_only, top_p_only
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import decode
-from medusa_core.drafters import make_drafter
 from medusa_core.drafters._options import idle_options
 from medusa_core.drafters.draft_model.draft import ModelDraft
-from medusa_core.text.stopping import Stopper
 
-V, RUNS, NEW = 5, 500, 3
+V, RUNS = 5, 500
 PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
 BOTH = {"temperature": 1.2, "top_k": 4, "top_p": 0.85, "min_p": 0.06}
 PATHS = {
@@ -65,39 +59,27 @@ def test_a_run_judges_every_node_by_what_is_left(engine):
 
 
 def wanted(**settings):
-    """Exact joint probabilities of three new tokens [V, V, V]."""
-    table, found = table_models.tables(V)[0], np.zeros((V,) * NEW)
-    p = {}
-    for a, b in itertools.product(range(V), repeat=2):
-        logits = plain_penalty.truncated(table[a, b], **settings)
-        p[a, b] = (logits.double() / settings["temperature"]).softmax(dim=-1)
-    for a, b, c in itertools.product(range(V), repeat=NEW):
-        found[a, b, c] = p[*PROMPT[-2:]][a] * p[PROMPT[-1], a][b] * p[a, b][c]
-    return found
+    """Exact probabilities of three new tokens [V, V, V]."""
+    table = table_models.tables(V)[0]
+
+    def next_p(text):
+        logits = plain_penalty.truncated(table[text[-2], text[-1]], **settings)
+        return (logits.double() / settings["temperature"]).softmax(dim=-1)
+
+    return joint(next_p, PROMPT, V)
 
 
-def counted(method, rule_name, settings, runs=RUNS):
-    """How often each triple came, [V, V, V], and how many drafts were accepted."""
+def counts(method, rule_name, settings):
     target, small = map(table_models.TableTarget, table_models.tables(V))
-    found, accepted = np.zeros((V,) * NEW), 0
-    for seed in range(runs):
-        config = GenerationConfig.of(method=method, acceptance=rule_name, seed=seed, **BOTH, **settings)
-        generator = torch.Generator().manual_seed(seed)
-        drafter = make_drafter(target, {"draft_model": ModelDraft(small)}, config)
-        drafter.sample_by(sampling_of(config, generator))
-        rule, stopper, tokens = make_rule(config, generator), Stopper(frozenset(), (), NEW, decode=str), []
-        for step in decode(target, drafter, rule, PROMPT, stopper, NEW, processor=processor_of(config)):
-            tokens += step.emitted
-            accepted += len(step.verdict.path) - 1
-        found[tuple(tokens)] += 1
-    return found, accepted
+    settings = {"method": method, "acceptance": rule_name, **BOTH, **settings}
+    return counted(target, {"draft_model": ModelDraft(small)}, PROMPT, RUNS, **settings)
 
 
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PATHS]
 )
 def test_sampled_text_has_exactly_the_truncated_distribution(name):
-    found, accepted = counted(*PATHS[name])
+    found, accepted = counts(*PATHS[name])
     right = wanted(**BOTH)
     assert found[right == 0].sum() == 0  # tokens left out are never drawn
     assert accepted > RUNS / 5
