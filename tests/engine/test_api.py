@@ -10,6 +10,7 @@ from itertools import chain
 import pytest
 import tiny
 import torch
+from bad_answers import CPU
 
 import medusa_core
 from medusa_core import MedusaError, decode, generate, load
@@ -98,6 +99,20 @@ def test_sampling_settings_reach_the_run(engine):
 def test_bad_input_says_what_is_wrong(engine, prompt, words):
     with pytest.raises(MedusaError, match=words):
         generate(engine, prompt, tree="cartesian-2x1")
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("prompt", [" ", "\n", " \t ", "\r\n\r\n"])
+def test_white_space_is_a_prompt_here_and_on_the_command_line(command, trained_base, prompt):
+    """The page and a chat ask for words."""
+    engine = load(str(trained_base), dtype="float32", device="cpu")  # with tokens for white space
+    found = generate(engine, prompt, method="none", max_new_tokens=4, trace=True)
+    assert found.trace.prompt.token_ids == engine.tokenize(prompt)
+    assert len(found.token_ids) == 4
+    assert next(decode(engine, prompt, method="none")).emitted
+    flags = ["--model", trained_base, "--method", "none", "--max-new-tokens", 4, *CPU]
+    code, out, _ = command(["generate", prompt, *flags])
+    assert (code, bool(out)) == (0, True)
 
 
 def test_settings_and_text_are_judged_before_the_first_step(engine):

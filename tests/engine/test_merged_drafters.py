@@ -1,4 +1,4 @@
-"""Prompt lookup against a search of the whole text, and merged trees against the sets of their paths."""
+"""Prompt lookup and n-gram counts by a search of the whole text, merged trees by the sets of their paths."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
 from medusa_core.decoding import decode
-from medusa_core.drafters import make_drafter, method, method_names
+from medusa_core.drafters import lookup, make_drafter, method, method_names, ngram
 from medusa_core.drafters._merged import MergedDrafter
-from medusa_core.drafters.lookup import LookupDrafter, Settings
 from medusa_core.text.stopping import Stopper
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree, union
@@ -23,7 +22,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=24)
 
 
 def drafter_of(text, engine, **settings):
-    drafter = LookupDrafter(engine.target, None, Settings(**settings))
+    drafter = lookup.LookupDrafter(engine.target, None, lookup.Settings(**settings))
     drafter.begin(text, torch.empty(1, 0))
     return drafter
 
@@ -56,6 +55,32 @@ def test_lookup_says_where_it_found_a_guess_and_how_often_the_text_went_on_so(en
         "lookup", label="−4", note="found 4 tokens earlier, after the same 2 tokens", back=4
     )
     assert tree.draft_logp.exp().tolist() == pytest.approx([1, 0.5, 1])
+
+
+def proposed(engine, text, root, **settings):
+    """The tree for ``root`` after ``text``; per node its tokens from the root, label, note and share."""
+    drafter = ngram.NgramDrafter(engine.target, None, ngram.Settings(**settings))
+    drafter.begin(text, torch.empty(1, 0))
+    tree = drafter.propose(root, 99)
+    found = {}
+    for node in range(1, tree.size):
+        path = tuple(int(tree.tokens[i]) for i in tiny.path_to(tree.parents, node)[1:])
+        origin = tree.origins[node]
+        found[path] = (origin.label, origin.note, float(tree.draft_logp[node].exp()))
+    return found
+
+
+@given(text=st.lists(st.integers(0, 3), max_size=40), root=st.integers(0, 3), depth=st.integers(1, 4))
+def test_every_count_is_the_slow_one(engine, text, root, depth):
+    starts = [i for i in range(len(text) - 1) if text[i] == root]
+    for path, (label, note, share) in proposed(engine, text, root, draft_depth=depth).items():
+        places = [i for i in starts if tuple(text[i + 1 : i + 1 + len(path)]) == path]
+        assert label == f"×{len(places)}"
+        times = "once" if len(places) == 1 else f"{len(places)} times"
+        last = f"last {len(text) - places[-1]} tokens earlier"
+        assert note == f"followed the root {times} in the text so far, {last}"
+        before = [i for i in starts if tuple(text[i + 1 : i + len(path)]) == path[:-1]]
+        assert share == pytest.approx(len(places) / len(before))
 
 
 @st.composite

@@ -1,4 +1,4 @@
-"""``stop_strings`` of transformers' ``generate`` end Medusa's text where they end plain decoding's."""
+"""``stop_strings`` and the penalty inside transformers' ``generate``: Medusa's text is plain decoding's."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import pytest
 import tiny
 import torch
 from custom import IDS, by_medusa, plain
-from transformers import GenerationConfig, StoppingCriteriaList
+from transformers import GenerationConfig as TransformersConfig
+from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from medusa_core import medusa_generate
+from medusa_core import MedusaError, medusa_generate
+from medusa_core.config import GenerationConfig
 from medusa_core.custom_generate.generate import generate as generate_of_a_folder
+from medusa_core.custom_generate.rules import PenaltyProcessor
 
 LENGTH = {"max_new_tokens": 40, "do_sample": False}
 
@@ -45,7 +48,7 @@ def test_a_stop_string_ends_the_text_where_generate_ends_it(model, generate, tex
 
 
 def test_stop_strings_of_the_generation_config_count(model, generate, text):
-    config = GenerationConfig(**LENGTH, stop_strings=text[9:11], pad_token_id=0)
+    config = TransformersConfig(**LENGTH, stop_strings=text[9:11], pad_token_id=0)
     settings = {"generation_config": config, "tokenizer": tiny.tiny_tokenizer()}
     expected = plain(model, **settings)
     assert expected.shape[1] < 44
@@ -75,3 +78,42 @@ def test_the_signature_is_the_functions_own():
         "model", "input_ids", "logits_processor", "stopping_criteria", "generation_config",
     ]  # fmt: skip
     assert {"tokenizer", "medusa_heads", "model_kwargs"} <= set(parameters)
+
+
+# --- The contextual penalty: what our own loop gives with it.
+
+PENALTY = {"medusa_penalty": 1.4, "medusa_penalty_window": 6}
+
+
+@pytest.fixture
+def by_function(model, heads):
+    return by_medusa(model, heads)
+
+
+def test_greedy_output_is_plain_decodings_with_the_penalty(engine, by_function):
+    found = by_function(do_sample=False, max_new_tokens=30, **PENALTY)[0].tolist()
+    prompt, text = found[:-30], found[-30:]
+    config = GenerationConfig.of(method="none", max_new_tokens=30, penalty=1.4, penalty_window=6)
+    assert text == tiny.emitted(engine.stream(prompt, config))
+
+
+def test_a_seed_samples_what_transformers_samples_with_such_a_processor(model, by_function):
+    """Before min-p, which must see what the penalty has made of the logits."""
+    settings = {"do_sample": True, "temperature": 0.9, "min_p": 0.1, "max_new_tokens": 30}
+    torch.manual_seed(4)
+    own = PenaltyProcessor(1.4, 6)
+    expected = plain(model, **settings, logits_processor=LogitsProcessorList([own]))
+    torch.manual_seed(4)
+    assert torch.equal(by_function(**settings, **PENALTY), expected)
+
+
+def test_typical_acceptance_takes_it(by_function):
+    torch.manual_seed(0)
+    settings = {"do_sample": True, "temperature": 0.9, "medusa_acceptance": "typical", "max_new_tokens": 30}
+    assert not torch.equal(by_function(**settings, **PENALTY), by_function(**settings))
+
+
+@pytest.mark.parametrize("wrong", [{"medusa_penalty": 0.5}, {"medusa_penalty_window": -1}], ids=str)
+def test_values_out_of_range_are_refused(by_function, wrong):
+    with pytest.raises(MedusaError, match="penalty"):
+        by_function(max_new_tokens=4, **wrong)
