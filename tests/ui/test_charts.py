@@ -37,12 +37,15 @@ def test_every_chart_draws_with_chart_types_the_old_plotly_js_knows(trace, plain
 
 def test_accepted_lengths_add_up_to_the_tokens(trace):
     root, drafts, mean = charts.all_charts(trace, dark=False)[0].data
+    assert list(root.x) == list(drafts.x) == list(range(1, len(trace["steps"]) + 1))
     assert sum(root.y) + sum(drafts.y) == trace["output"]["new_tokens"]
     assert mean.y[0] == pytest.approx(trace["output"]["tokens_per_step"])
 
 
 def test_phases_add_up_to_the_total(trace):
-    columns = [bar.y for bar in charts.all_charts(trace, dark=False)[1].data]
+    bars = charts.all_charts(trace, dark=False)[1].data
+    assert list(bars[0].x) == list(range(1, len(trace["steps"]) + 1))
+    columns = [bar.y for bar in bars]
     for *phases, step in zip(*columns, trace["steps"], strict=True):
         assert sum(phases) == pytest.approx(step["ms"]["total"])
         assert min(phases) >= 0

@@ -8,11 +8,8 @@ from time import sleep
 
 import page_runs
 from page_runs import run_decode
-from shipped_runs import recordings
-from trace_factory import make_trace
 
 from medusa_core.config import LoadConfig
-from ui.figures.charts import all_charts
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import DecodeRequest
@@ -74,15 +71,3 @@ def test_charts_of_a_failed_run_are_empty_and_say_so():
     for figure in ChartPanel((None,) * 4, None).updates({"steps": []}, dark=False):
         assert not figure.data
         assert figure.layout.annotations[0].text == "no finished run to draw"
-
-
-def test_charts_count_the_steps_from_one():
-    trace = make_trace()
-    for figure in all_charts(trace, dark=False)[:2]:
-        bars = [part for part in figure.data if part.type == "bar"]
-        assert all(list(bar.x) == list(range(1, len(trace["steps"]) + 1)) for bar in bars)
-
-
-def test_charts_of_the_shipped_recordings_begin_with_step_one():
-    for recording in recordings():
-        assert all_charts(recording.trace, dark=False)[0].data[0].x[0] == 1
