@@ -43,6 +43,11 @@ WRONG = [
     ({"max_new_tokens": 0}, "max_new_tokens is 0"),
     ({"seed": 10**30}, "seed is"),
     ({"budget": 65}, "choose 2 to 64"),
+    ({"ignore_eos": 1}, "ignore_eos is 1, not true or false"),
+    ({"penalty": 0.5}, "penalty"),
+    ({"penalty_window": 1.5}, "penalty_window"),
+    ({"min_p": "0.1"}, "min_p"),
+    ({"min_p": 2}, "min_p"),
 ]
 
 
@@ -105,12 +110,8 @@ FORGED_LINKS = [
     ({"prompt": "a", "temperature": "9"}, "temperature is 9"),
     ({"prompt": "a", "ignore_eos": "maybe"}, "not true or false"),
     ({"prompt": "a", "model": "someone/else"}, "no setting is called"),
-    ({"prompt": "a", "tree": "/etc/passwd"}, "no tree is called"),
     ({"prompt": 5}, "damaged"),
-    (
-        dict(urllib.parse.parse_qsl('{"prompt":"a = b & c","temperature":0.7}', keep_blank_values=True)),
-        "older version",
-    ),
+    (dict(urllib.parse.parse_qsl('{"prompt":"a = b & c"}', keep_blank_values=True)), "older version"),
     ({}, "damaged"),
 ]
 
@@ -162,8 +163,6 @@ def test_a_run_goes_on_and_says_so(session, monkeypatch):
 def test_a_link_and_a_program_may_ask_for_it():
     assert make_config(settings_from_outside({"ignore_eos": True})).ignore_eos
     assert read({"ignore_eos": "true"}).settings["ignore_eos"] is True
-    with pytest.raises(MedusaError, match="ignore_eos is 1, not true or false"):
-        settings_from_outside({"ignore_eos": 1})
 
 
 def test_a_program_is_told_how_many_tokens_the_page_allows():
@@ -187,9 +186,6 @@ def test_a_link_and_a_program_may_set_them_within_their_range():
     config = make_config(settings_from_outside({**PENALTY, "min_p": 0.5}))
     assert (config.penalty, config.penalty_window, config.min_p) == (1.4, 9, 0.5)
     assert PENALTY.items() <= read({"penalty": "1.4", "penalty_window": "9"}).settings.items()
-    for wrong in ({"penalty": 0.5}, {"penalty_window": 1.5}, {"min_p": "0.1"}, {"min_p": 2}):
-        with pytest.raises(MedusaError, match=next(iter(wrong))):
-            settings_from_outside(wrong)
 
 
 def test_a_recording_brings_them_along_where_the_sliders_hold_them():
