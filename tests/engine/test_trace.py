@@ -115,6 +115,7 @@ MISSING = object()
 STEP, NODE = ("steps", 1), ("steps", 1, "nodes", 2)
 FAULTS = {  # what stands where, and what is said of it
     "other version": (("schema_version",), 0, "schema_version: Input should be 2"),
+    "a step of nothing": (("steps",), [{}], r"steps\.0"),
     "missing part": (("output",), MISSING, "output: Field required"),
     "missing number": ((*NODE, "p"), MISSING, r"steps\.1\.nodes\.2\.p: Field required"),
     "text for a number": ((*NODE, "p"), "high", r"steps\.1\.nodes\.2\.p: Input should be a valid"),
@@ -162,7 +163,7 @@ def test_several_faults_are_counted(good_trace, tmp_path):
         read_trace(tmp_path / "trace.json")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
 def test_files_that_are_no_trace(content, tmp_path):
     (tmp_path / "trace.json").write_bytes(content)
     with pytest.raises(

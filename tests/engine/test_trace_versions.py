@@ -74,7 +74,7 @@ def test_a_missing_setting_of_version_1_is_named(reads, first, name):
 
 @pytest.mark.sample
 @pytest.mark.parametrize("part", ["config", "steps"])
-@pytest.mark.parametrize("value", [7, "abc", None, [1], [["a", 1]]], ids=repr)
+@pytest.mark.parametrize("value", [7, "abc", None, [1], [["a", 1]], [{"nodes": [3]}]], ids=repr)
 def test_a_version_1_made_of_other_things(reads, first, part, value):
     assert "is no trace of version" in reads(first, lambda t: t.update({part: value}))
 
