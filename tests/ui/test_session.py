@@ -57,7 +57,6 @@ def test_a_visitors_tree_is_used_for_their_run_alone(session):
         ({"heads": YOURS}, "no heads of yours"),
         ({"tree": "/etc/hosts.json"}, "No tree is called"),
         ({"tree": YOURS, "selection": Selection(choices=((0, 0),))}, "but not its prefix"),
-        ({"tree": YOURS, "selection": Selection(choices=((0,), (0,)))}, "twice"),
         ({"tree": YOURS, "selection": Selection(choices=((-1,),))}, "not a list of ranks"),
         ({"tree": YOURS, "selection": Selection(choices=((11,),))}, "uses rank 11"),
         ({"tree": YOURS, "selection": Selection(choices=[(0,) * d for d in range(1, 5)])}, "are 3 heads"),
