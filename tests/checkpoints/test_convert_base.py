@@ -7,16 +7,7 @@ import shutil
 import pytest
 import tiny
 import torch
-from head_files import (
-    BASE_KEY,
-    config_of,
-    heads_of,
-    named_heads,
-    public_state,
-    same,
-    tensors_in,
-    to,
-)
+from head_files import BASE_KEY, config_of, heads_of, named_heads, public_state, same, tensors_in, to
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM

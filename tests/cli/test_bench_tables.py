@@ -63,12 +63,7 @@ def figures(name, scale):
 def record(names, scale=1.0, **changes):
     return {
         "machine": {"processor": "A Processor With a Long Name @ 2.60GHz [with brackets]", "threads": 64},
-        "model": {
-            "name": "a model",
-            "dtype": "bfloat16",
-            "device": "cpu",
-            "forward": "forward in C, exact",
-        },
+        "model": {"name": "a model", "dtype": "bfloat16", "device": "cpu", "forward": "forward in C, exact"},
         "settings": {"prompts": 34, "runs": 3, "temperature": 0.0},
         "methods": {name: figures(name, scale) for name in names},
         "kinds": {},

@@ -19,10 +19,7 @@ sys.exit(main(sys.argv[2:]))
 
 @pytest.mark.parametrize(
     ("package", "command", "what"),
-    [
-        ("torch", ["generate", "abc"], "pip install . in"),
-        ("gradio", ["app"], "pip install '.[app]' in"),
-    ],
+    [("torch", ["generate", "abc"], "pip install . in"), ("gradio", ["app"], "pip install '.[app]' in")],
 )
 def test_it_names_what_to_install(package, command, what):
     done = subprocess.run(

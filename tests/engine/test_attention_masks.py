@@ -38,9 +38,7 @@ def sees(parents, length, window, node, slot):
 
 
 @given(
-    parents=tiny.parent_lists(10),
-    length=st.integers(0, 12),
-    window=st.one_of(st.none(), st.integers(1, 20)),
+    parents=tiny.parent_lists(10), length=st.integers(0, 12), window=st.one_of(st.none(), st.integers(1, 20))
 )
 def test_every_node_sees_what_the_slow_version_says(parents, length, window):
     tree = tiny.token_tree(parents, [0] * len(parents))

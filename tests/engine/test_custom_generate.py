@@ -194,11 +194,7 @@ def test_typical_acceptance_judges_processed_logits(generate):
 
 
 def test_heads_come_from_a_folder_an_attribute_or_the_models_own_folder(model, heads, engine_folder):
-    settings = {
-        "custom_generate": medusa_generate,
-        "max_new_tokens": 24,
-        "do_sample": False,
-    }
+    settings = {"custom_generate": medusa_generate, "max_new_tokens": 24, "do_sample": False}
     expected = plain(model, max_new_tokens=24, do_sample=False)
     folder = engine_folder / HEADS_FOLDER
     loaded = load_medusa_heads(model, folder)

@@ -43,8 +43,7 @@ def prepared(engine, config=GREEDY, name="llama-cpp"):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize(
-    "name",
-    ["llama", "llama 3, scaled rotation", "llama, tied, wide heads", "mistral", "qwen2", "qwen3"],
+    "name", ["llama", "llama 3, scaled rotation", "llama, tied, wide heads", "mistral", "qwen2", "qwen3"]
 )
 def test_a_family_writes_the_tokens_of_plain_decoding(name):
     engine = tiny.build_engine(family_model(name), None)

@@ -36,12 +36,7 @@ from medusa_core.trace.format import RunTrace
 TRAINED = 32
 TEXT = tiny.random_tokens(150, seed=3)
 TREE = tiny.token_tree([-1, 0, 0, 2, 1], [4, 6, 8, 9, 2])
-FAMILIES = {
-    "llama": LlamaConfig,
-    "qwen2": Qwen2Config,
-    "qwen3": Qwen3Config,
-    "phi3": Phi3Config,
-}
+FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config, "phi3": Phi3Config}
 
 
 def small_config(kind, **changes):
@@ -245,11 +240,7 @@ def test_a_window_without_a_context_is_told_to_count_for_nothing(engine_folder, 
 
 
 @pytest.mark.parametrize(
-    ("longer", "told"),
-    [
-        (WINDOWED, {"context": 4096, "extend": WINDOW, "window": TRAINED}),
-        (None, {}),
-    ],
+    ("longer", "told"), [(WINDOWED, {"context": 4096, "extend": WINDOW, "window": TRAINED}), (None, {})]
 )
 def test_a_trace_says_how_far_the_model_sees(pair, longer, told):
     engine = engine_of(pair[0], longer)

@@ -12,12 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.trees.baselines import (
-    best_cartesian,
-    best_cartesian_trees,
-    cartesian_trees,
-    random_choices,
-)
+from medusa_core.trees.baselines import best_cartesian, best_cartesian_trees, cartesian_trees, random_choices
 from medusa_core.trees.search import (
     assumed_accuracies,
     expected_lengths,

@@ -6,12 +6,7 @@ import json
 
 import eagle3_files
 import pytest
-from tiny_experiments import (
-    NAMES,
-    SIMULATED,
-    write_draft_model,
-    write_text,
-)
+from tiny_experiments import NAMES, SIMULATED, write_draft_model, write_text
 
 from medusa_core.cli.main import main
 from medusa_core.cli.reproduce import print_table

@@ -14,13 +14,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.attention_kinds import KV_HEADS, measure_kinds, random_target
 from medusa_core.evaluation.forward_times import measure_forwards, measure_growth
 from medusa_core.hardware.devices import find_device
-from medusa_core.hardware.shapes import (
-    ModelShape,
-    attention_kind,
-    find_shape,
-    known_shapes,
-    shape_of_config,
-)
+from medusa_core.hardware.shapes import ModelShape, attention_kind, find_shape, known_shapes, shape_of_config
 
 SMALL = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 8,

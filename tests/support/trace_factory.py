@@ -26,12 +26,7 @@ class Shape:
 
 
 def make_trace(
-    words: list[str] | None = None,
-    *,
-    heads: int = 3,
-    ranks: int = 2,
-    step_ms: float = 8.0,
-    seed: int = 0,
+    words: list[str] | None = None, *, heads: int = 3, ranks: int = 2, step_ms: float = 8.0, seed: int = 0
 ) -> dict[str, Any]:
     """A run over `words`. With heads = 0 it is plain decoding: trees of one node, one token a step."""
     rng = random.Random(seed)

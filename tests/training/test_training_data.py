@@ -15,13 +15,7 @@ from transformers import PreTrainedTokenizerFast
 from medusa_core.errors import MedusaError
 from medusa_core.training.config import DrafterConfig
 from medusa_core.training.corpus import encode_source, load_recipe, load_sources
-from medusa_core.training.data import (
-    HELDOUT_WINDOWS,
-    PackedMixture,
-    TrainingData,
-    heldout_windows,
-    load_data,
-)
+from medusa_core.training.data import HELDOUT_WINDOWS, PackedMixture, TrainingData, heldout_windows, load_data
 from medusa_core.training.encoding import Encoder, TokenArrays
 from medusa_core.training.examples import END_OF_TEXT
 from tools.make_model.tokenizer import build_tokenizer

@@ -185,10 +185,7 @@ WRONG_UPLOADS = [
     ("multipart/form-data; boundary=x", b""),
     ("multipart/form-data; boundary=x", b"--x"),
     ("multipart/form-data; boundary=x", b"--x--\r\n"),
-    (
-        "multipart/form-data; boundary=x",
-        b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n--x--',
-    ),
+    ("multipart/form-data; boundary=x", b'--x\r\ncontent-disposition: form-data; name="a"\r\n\r\nb\r\n--x--'),
     (
         "multipart/form-data; boundary=x",
         b'--x\r\ncontent-disposition: form-data; name="a"; filename="b"\r\n\r\ncut',

@@ -16,14 +16,7 @@ from medusa_core.evaluation import step_times
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.loading.tuning import keep
 from medusa_core.trees.budget import LatencyPoint
-from ui.records.settings import (
-    BY_BUDGET,
-    DYNAMIC,
-    MOST_TOKENS,
-    RunSettings,
-    Selection,
-    make_config,
-)
+from ui.records.settings import BY_BUDGET, DYNAMIC, MOST_TOKENS, RunSettings, Selection, make_config
 from ui.records.updates import StopFlag
 from ui.runs import verdict as comparison
 from ui.runs.compare import FINDING, CompareRequest, Comparison, Lane

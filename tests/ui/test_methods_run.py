@@ -14,12 +14,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_names, method, method_names
 from medusa_core.evaluation.limits import Limit
 from medusa_core.evaluation.other_work import OtherWork
-from ui.figures.method_speeds import (
-    MethodSpeed,
-    line_end,
-    line_speeds,
-    tokens_against_time,
-)
+from ui.figures.method_speeds import MethodSpeed, line_end, line_speeds, tokens_against_time
 from ui.figures.name_places import LETTER, LINE_HEIGHT, POINT, name_places
 from ui.records.examples import ASSETS
 from ui.records.figures import measured_figures, stored_figures

@@ -14,13 +14,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from ui.components.controls import FIELDS
 from ui.records.lanes import SecondLane
-from ui.records.outside import (
-    MOST_LINK_CHARACTERS,
-    Link,
-    outside_defaults,
-    read_link,
-    settings_from_outside,
-)
+from ui.records.outside import MOST_LINK_CHARACTERS, Link, outside_defaults, read_link, settings_from_outside
 from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_of
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
