@@ -50,19 +50,12 @@ COMMANDS = {
     "figures to write": ["calibrate", "--model", "{engine}", "--out", "{pipe}", *CPU],
     "prompts of a fit": ["fit", "--plan", "--model", "{engine}", "--prompts", "{pipe}", "--out", "{out}/fit"],
     "a recipe of text": [
-        "train",
-        "medusa1",
-        "--model",
-        "{engine}",
-        "--recipe",
-        "{pipe}",
-        "--out",
-        "{out}/run",
+        "train", "medusa1", "--model", "{engine}", "--recipe", "{pipe}", "--out", "{out}/run",
     ],
     "a model": ["generate", "abc", "--model", "{pipe}", *CPU],
     "heads": ["generate", "abc", "--model", "{engine}", "--heads", "{pipe}", *CPU],
     "heads to convert": ["convert", "{pipe}", "{out}/converted", "--to", "v1"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.sample(8)

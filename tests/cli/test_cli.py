@@ -23,16 +23,8 @@ def run(command):
 
 def test_generate_prints_marked_text_and_the_output_object(run, engine_folder):
     arguments = [
-        "generate",
-        "abc",
-        "--model",
-        engine_folder,
-        "--max-new-tokens",
-        30,
-        "--dtype",
-        "float32",
-        "--json",
-    ]
+        "generate", "abc", "--model", engine_folder, "--max-new-tokens", 30, "--dtype", "float32", "--json",
+    ]  # fmt: skip
     code, out, err = run(*arguments)
     assert code == 0
     text, last = out.rsplit("\n", 2)[:2]

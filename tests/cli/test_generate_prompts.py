@@ -11,15 +11,9 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 
 LINES = [
-    '{"prompt": "abc"}',
-    "no JSON",
-    '{"text": "defabc"}',
-    '{"prompt": "ab\\u0000"}',
-    '{"prompt": "\\ud800 half a pair"}',
-    '{"turns": ["hig"]}',
-    '{"prompt": 5}',
-    '{"question": "a"}',
-]
+    '{"prompt": "abc"}', "no JSON", '{"text": "defabc"}', '{"prompt": "ab\\u0000"}',
+    '{"prompt": "\\ud800 half a pair"}', '{"turns": ["hig"]}', '{"prompt": 5}', '{"question": "a"}',
+]  # fmt: skip
 WORDS = ["abc", "defabc", "hig", "a"]
 
 

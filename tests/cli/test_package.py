@@ -41,15 +41,8 @@ def site(wheel, tmp_path_factory):
     """A folder of packages with what the wheel brings and nothing else, its commands in "bin"."""
     folder = tmp_path_factory.mktemp("site")
     install = [
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--no-compile",
-        "--target",
-        str(folder),
-        wheel,
-    ]
+        "install", "--quiet", "--no-deps", "--no-index", "--no-compile", "--target", str(folder), wheel,
+    ]  # fmt: skip
     subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=300)
     return folder
 

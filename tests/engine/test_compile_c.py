@@ -26,12 +26,9 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become ano
 def recipe_in(folder):
     (folder / "tiny.c").write_text(SOURCE)
     return Recipe(
-        title="the tiny library",
-        sources=[folder / "tiny.c"],
-        flags=("-O0", "-shared", "-fPIC", "-DANSWER=42"),
-        machine="",
-        functions=["answer"],
-    )
+        title="the tiny library", sources=[folder / "tiny.c"],
+        flags=("-O0", "-shared", "-fPIC", "-DANSWER=42"), machine="", functions=["answer"],
+    )  # fmt: skip
 
 
 @pytest.fixture

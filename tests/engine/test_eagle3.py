@@ -223,13 +223,9 @@ def test_every_step_is_the_recorded_one(engine_of, golden, kind, number):
     recorded = golden.recorded(RUNS[kind])
     run = recorded["runs"][number]
     config = GenerationConfig.of(
-        method="eagle3",
-        draft_top_k=run["top_k"],
-        draft_depth=run["depth"] + 1,
-        draft_nodes=run["total_token"] - 1,
-        max_new_tokens=2 * len(run["output_ids"]),
-        ignore_eos=True,
-    )
+        method="eagle3", draft_top_k=run["top_k"], draft_depth=run["depth"] + 1,
+        draft_nodes=run["total_token"] - 1, max_new_tokens=2 * len(run["output_ids"]), ignore_eos=True,
+    )  # fmt: skip
     steps = engine_of(golden, kind).stream(recorded["prompts"][run["prompt"]], config)
     for wanted in run["steps"]:
         step = next(steps)

@@ -37,14 +37,10 @@ def test_every_step_emits_what_was_recorded(golden, heads, number, mode, tree, t
     file = tmp_path / "tree.json"
     file.write_text(json.dumps(recorded["trees"][tree]), encoding="utf-8")
     config = GenerationConfig.of(
-        acceptance="match" if mode == "greedy" else "typical",
-        temperature=run["temperature"],
-        epsilon=run["epsilon"],
-        delta=run["delta"],
-        tree=str(file),
-        max_new_tokens=2 * ENOUGH,
+        acceptance="match" if mode == "greedy" else "typical", temperature=run["temperature"],
+        epsilon=run["epsilon"], delta=run["delta"], tree=str(file), max_new_tokens=2 * ENOUGH,
         ignore_eos=True,
-    )
+    )  # fmt: skip
     prompt = recorded["prompts"][run["prompt"]]
     emitted, first_tree, count = [], None, 0
     for step in golden_engine(golden, heads).stream(prompt, config):

@@ -79,13 +79,9 @@ def compare(networks, shape, features, dtype):
         cache.commit(range(60))
         # Two levels of three nodes at one position each; those of the second see one of the first.
         first = network(
-            torch.tensor([1, 2, 3]),
-            read[0][-1:].expand(3, -1),
-            rotary.at(60, 1),
-            cache,
-            torch.eye(3).bool(),
+            torch.tensor([1, 2, 3]), read[0][-1:].expand(3, -1), rotary.at(60, 1), cache, torch.eye(3).bool(),
             3,
-        )
+        )  # fmt: skip
         cache.commit(range(3))
         seen = torch.cat([torch.eye(3)[[0, 0, 2]], torch.eye(3)], dim=1).bool()
         second = network(torch.tensor([4, 5, 6]), first[0][[0, 0, 2]], rotary.at(61, 1), cache, seen, 3)

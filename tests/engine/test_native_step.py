@@ -41,13 +41,9 @@ def models():
     made = {}
     for size in (16, 32):
         config = tiny.tiny_config(
-            2,
-            vocab_size=VOCABULARY,
-            hidden_size=64,
-            intermediate_size=96,
-            head_dim=size,
+            2, vocab_size=VOCABULARY, hidden_size=64, intermediate_size=96, head_dim=size,
             max_position_embeddings=CONTEXT,
-        )
+        )  # fmt: skip
         model = tiny.build_model(config)
         heads = tiny.fitted_heads(model)
         made[size] = model.bfloat16(), heads.bfloat16()

@@ -118,14 +118,9 @@ def test_a_token_whose_end_could_begin_a_stop_string_waits_whole():
 
 def test_pieces_are_cut_to_the_words_that_are_kept():
     pieces = [
-        TextSpan("\n"),
-        TextSpan(" I", True),
-        TextSpan(" am", True),
-        TextSpan(""),
-        TextSpan(" he"),
-        TextSpan("re. "),
-        TextSpan("U", True),
-    ]
+        TextSpan("\n"), TextSpan(" I", True), TextSpan(" am", True), TextSpan(""), TextSpan(" he"),
+        TextSpan("re. "), TextSpan("U", True),
+    ]  # fmt: skip
     assert cut_to("I am here.", pieces) == (TextSpan("I am", True), TextSpan(" here."))
     assert cut_to("", pieces) == ()
     assert cut_to("something else", pieces) == (TextSpan("something else"),)

@@ -34,13 +34,9 @@ KEYS = {
 def by_transformers(model, **settings):
     ids = torch.tensor([PROMPT])
     return model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=40,
-        do_sample=False,
-        pad_token_id=0,
+        ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False, pad_token_id=0,
         **settings,
-    )[0, len(PROMPT) :].tolist()
+    )[0, len(PROMPT) :].tolist()  # fmt: skip
 
 
 @pytest.mark.sample(3)

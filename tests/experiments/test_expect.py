@@ -96,12 +96,9 @@ def test_figure4_claims_nothing_inside_its_errors(kept, error, words):
 
 def test_eagle3_is_compared_with_each_drafter_at_each_size():
     kept = {
-        "medusa": 3.0,
-        "eagle3": 3.3,
-        "medusa, 16 nodes": 2.0,
-        "hydra, 16 nodes": 4.0,
+        "medusa": 3.0, "eagle3": 3.3, "medusa, 16 nodes": 2.0, "hydra, 16 nodes": 4.0,
         "eagle3, 16 nodes": 5.0,
-    }
+    }  # fmt: skip
     rows = [
         row(series, 16, mean * factor, 0.1, label)
         for label, factor in (("T = 0", 1.0), ("T = 1", 0.5))

@@ -144,14 +144,9 @@ def test_a_training_of_any_length_ends(setup, steps):
 
 def test_sharing_heads_costs_loss_and_a_training_takes_it_back(setup, tmp_path):
     settings = grouped_heads.Settings(
-        query_heads=2,
-        layers=1,
-        head_size=16,
-        tokens=100 * 2048,
-        uptrained=0.2,
-        data=str(write_text(tmp_path)),
-        runs=str(tmp_path / "runs"),
-    )
+        query_heads=2, layers=1, head_size=16, tokens=100 * 2048, uptrained=0.2,
+        data=str(write_text(tmp_path)), runs=str(tmp_path / "runs"),
+    )  # fmt: skip
     found = grouped_heads.measure(setup, settings)
     whole, _, pooled, later = found.rows
     assert [row.label for row in found.rows][2:] == [
@@ -236,13 +231,9 @@ def test_missing_variants_are_trained(setup, engine_folder, prompt_file, tmp_pat
     setup = with_an_end(setup, engine_folder, tmp_path)
     text = write_text(tmp_path)
     settings = table3.Settings(
-        data=str(text),
-        runs=str(tmp_path / "runs"),
-        tokens=2048,
-        batch_tokens=1024,
-        nodes=4,
+        data=str(text), runs=str(tmp_path / "runs"), tokens=2048, batch_tokens=1024, nodes=4,
         calibration=str(prompt_file),
-    )
+    )  # fmt: skip
     found = table3.measure(setup, settings)
     assert len(found.rows) == 5
     assert any("trained by this command on the text text.txt, 2,048 tokens" in note for note in found.notes)

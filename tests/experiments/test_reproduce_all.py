@@ -25,16 +25,8 @@ def reproduce_two(engine_folder, tmp_path, monkeypatch):
     """Runs the command for two experiments into a folder; more flags may be given."""
     monkeypatch.setattr(reproduce_all, "chosen_names", lambda *, train: ["figure3", "figure21"])
     flags = [
-        "--quick",
-        "--model",
-        str(engine_folder),
-        "--dtype",
-        "float32",
-        "--device",
-        "cpu",
-        "--context",
-        "400",
-    ]
+        "--quick", "--model", str(engine_folder), "--dtype", "float32", "--device", "cpu", "--context", "400",
+    ]  # fmt: skip
     return lambda *more: main(["reproduce", "all", "--into", str(tmp_path), *flags, *more])
 
 

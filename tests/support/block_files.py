@@ -17,16 +17,12 @@ def write(folder, model, seed=0, block=4, layers=2):
     torch.manual_seed(seed)
     config = model.config
     shape = DraftShape(
-        hidden=config.hidden_size,
-        intermediate=40,
-        heads=config.num_attention_heads,
+        hidden=config.hidden_size, intermediate=40, heads=config.num_attention_heads,
         key_heads=config.num_key_value_heads,
         head_size=config.head_dim or config.hidden_size // config.num_attention_heads,
-        vocabulary=config.vocab_size,
-        draft_vocabulary=config.vocab_size,
-        rope_theta=5000.0,
+        vocabulary=config.vocab_size, draft_vocabulary=config.vocab_size, rope_theta=5000.0,
         layers=(0, 1, -1),
-    )
+    )  # fmt: skip
     head = model.get_output_embeddings().weight.detach()
     drafter = BlockModel(shape, block, layers, head)
     with torch.no_grad():

@@ -19,20 +19,11 @@ KNOWN = [0, 2, 3, 4, 5, 7, 9, 11, 12, 14, 16, 17, 18, 20, 22, 23]  # a part of t
 def config(known=KNOWN, **changes):
     """The config.json of a draft model for the tiny models; None leaves a key out."""
     said = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "hidden_size": 32,
-        "intermediate_size": 40,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "num_hidden_layers": 1,
-        "rms_norm_eps": 1e-5,
-        "rope_theta": 5000.0,
-        "vocab_size": tiny.VOCABULARY,
-        "draft_vocab_size": len(known),
-        "eagle_aux_hidden_state_layer_ids": LAYERS,
-    }
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 32,
+        "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1,
+        "rms_norm_eps": 1e-5, "rope_theta": 5000.0, "vocab_size": tiny.VOCABULARY,
+        "draft_vocab_size": len(known), "eagle_aux_hidden_state_layer_ids": LAYERS,
+    }  # fmt: skip
     return {key: value for key, value in (said | changes).items() if value is not None}
 
 

@@ -20,16 +20,10 @@ CONTEXT = 64
 MIXED = ["sliding_attention", "full_attention"]
 
 _SIZES = {
-    "vocab_size": tiny.VOCABULARY,
-    "num_hidden_layers": 2,
-    "hidden_size": 32,
-    "num_attention_heads": 4,
-    "initializer_range": 0.3,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
+    "vocab_size": tiny.VOCABULARY, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4,
+    "initializer_range": 0.3, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None,
     "tie_word_embeddings": False,
-}
+}  # fmt: skip
 _LLAMA = {"intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": CONTEXT}
 _EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24, "intermediate_size": 48}
 _LATENT = _LLAMA | {

@@ -133,15 +133,10 @@ def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer
     """An engine around weights in memory, with transformers' forward."""
     target = Target(model)
     info = EngineInfo(
-        name="tiny",
-        base="tiny",
-        heads="tiny" if heads else None,
-        dtype="float32",
-        device="cpu",
+        name="tiny", base="tiny", heads="tiny" if heads else None, dtype="float32", device="cpu",
         parameters=sum(p.numel() for p in model.parameters()),
-        draft_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0,
-        dtype_reason="as asked",
-    )
+        draft_parameters=sum(p.numel() for p in heads.parameters()) if heads else 0, dtype_reason="as asked",
+    )  # fmt: skip
     drafts = {"medusa": MedusaDraft(heads)} if heads else {}
     return Engine(target, drafts, tiny_tokenizer() if tokenizer else None, info)
 
@@ -215,9 +210,6 @@ def recorded(engine, config, prompt=PROMPT) -> TraceBuilder:
 def transformers_greedy(model, prompt, count) -> list[int]:
     """The slow version: greedy decoding by transformers itself."""
     return model.generate(
-        torch.tensor([list(prompt)]),
-        attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
-        max_new_tokens=count,
-        do_sample=False,
-        pad_token_id=0,
-    )[0, len(prompt) :].tolist()
+        torch.tensor([list(prompt)]), attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+        max_new_tokens=count, do_sample=False, pad_token_id=0,
+    )[0, len(prompt) :].tolist()  # fmt: skip

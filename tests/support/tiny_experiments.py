@@ -104,10 +104,7 @@ def headline(**changes):
     ]
     record = store.stated_record("figure3")
     pinned = {
-        "name": "spec-bench",
-        "rows": rows,
-        "engine": ENGINE_VERSION,
-        "machine": DEFAULT_MACHINE,
+        "name": "spec-bench", "rows": rows, "engine": ENGINE_VERSION, "machine": DEFAULT_MACHINE,
         "date": "2026-11-23",
-    }
+    }  # fmt: skip
     return record.model_copy(update=pinned | changes)

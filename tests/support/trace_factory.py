@@ -44,36 +44,21 @@ def make_trace(
     trace = {
         "schema_version": 1,
         "model": {
-            "name": "made up",
-            "base": "made up",
-            "heads": "made up",
-            "dtype": "float32",
-            "device": "cpu",
+            "name": "made up", "base": "made up", "heads": "made up", "dtype": "float32", "device": "cpu",
             "parameters": 1,
         },
         "config": {
-            "method": "medusa" if heads else "none",
-            "acceptance": "match",
-            "temperature": 0.0,
-            "epsilon": 0.3,
-            "delta": 0.09,
-            "seed": 0,
-            "max_new_tokens": len(tokens),
-            "tree": None,
+            "method": "medusa" if heads else "none", "acceptance": "match", "temperature": 0.0,
+            "epsilon": 0.3, "delta": 0.09, "seed": 0, "max_new_tokens": len(tokens), "tree": None,
         },
         "prompt": {"text": "Tell a story.", "token_ids": [1, 2, 3]},
         "steps": steps,
         "output": {
-            "text": "".join(tokens),
-            "token_ids": list(range(len(tokens))),
-            "finish_reason": "length",
-            "new_tokens": len(tokens),
-            "steps": len(steps),
-            "tokens_per_step": len(tokens) / len(steps),
-            "tokens_per_second": len(tokens) / seconds,
-            "seconds": seconds,
+            "text": "".join(tokens), "token_ids": list(range(len(tokens))), "finish_reason": "length",
+            "new_tokens": len(tokens), "steps": len(steps), "tokens_per_step": len(tokens) / len(steps),
+            "tokens_per_second": len(tokens) / seconds, "seconds": seconds,
         },
-    }
+    }  # fmt: skip
     # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
     return upgraded(trace)
 
@@ -97,13 +82,10 @@ def _step(tokens: list[str], done: int, kept: int, shape: Shape) -> dict[str, An
         "emitted": list(range(done, done + kept)),
         "bonus": {"token_id": done + kept, "text": "?"},
         "ms": {
-            "propose": 0.1 * total if shape.heads else 0.0,
-            "verify": 0.8 * total,
-            "accept": 0.05 * total,
-            "commit": 0.02 * total,
-            "total": total,
+            "propose": 0.1 * total if shape.heads else 0.0, "verify": 0.8 * total, "accept": 0.05 * total,
+            "commit": 0.02 * total, "total": total,
         },
-    }
+    }  # fmt: skip
 
 
 def _node(number: int, parent: int | None, depth: int, text: str, *, right: bool) -> dict[str, Any]:

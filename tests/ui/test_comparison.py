@@ -24,15 +24,9 @@ from ui.runs.session import Session
 from ui.runs.verdict import CANNOT, MAY, MUST, equality_verdict, expectation
 
 SETTINGS = {
-    "temperature": 0.5,
-    "epsilon": 0.1,
-    "delta": 0.2,
-    "max_new_tokens": 32,
-    "acceptance": "typical",
-    "tree": "default",
-    "budget": 16,
-    "seed": None,
-}
+    "temperature": 0.5, "epsilon": 0.1, "delta": 0.2, "max_new_tokens": 32, "acceptance": "typical",
+    "tree": "default", "budget": 16, "seed": None,
+}  # fmt: skip
 
 
 def test_the_two_take_turns_at_going_first():
