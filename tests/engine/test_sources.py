@@ -6,13 +6,11 @@ import shutil
 
 import pytest
 import tiny
-from head_files import hub_repository, public_state, write, write_full
+from head_files import hub_repository, public_state, write
 from huggingface_hub import constants
-from safetensors import safe_open
 
-from medusa_core.checkpoints.heads import read_heads
-from medusa_core.checkpoints.locate import embedded_model, locate
-from medusa_core.checkpoints.sources import find_sources, locate_heads, split_names
+from medusa_core.checkpoints.locate import embedded_model
+from medusa_core.checkpoints.sources import find_sources, split_names
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
@@ -65,38 +63,6 @@ def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model
     assert load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
     with pytest.raises(MedusaError, match="'a/heads@v9' is neither a folder here nor"):
         load_from(heads="a/heads@v9")
-
-
-def test_only_the_files_of_heads_are_asked_for(monkeypatch, heads, engine_folder, tmp_path):
-    """Of a whole model that is only named for its heads, the shards without heads stay where they are."""
-    asked = []
-    folder = write_full(tmp_path / "full", engine_folder, heads, 16)
-
-    def download(name, revision, allow_patterns, **_):
-        asked.append((name, revision, set(allow_patterns)))
-        return str(folder)
-
-    monkeypatch.setitem(locate.__globals__, "snapshot_download", download)
-    with_heads = {
-        file.name for file in folder.glob("*.safetensors")
-        if any(name.startswith("medusa_head.") for name in _names(file))
-    }  # fmt: skip
-    assert locate_heads("a/full@v1") == folder
-    first, second_time = asked
-    assert first[:2] == second_time[:2] == ("a/full", "v1")
-    assert not any("model-" in pattern or pattern == "*.safetensors" for pattern in first[2])
-    assert with_heads <= second_time[2]
-    others = [file for file in folder.glob("*.safetensors") if file.name not in with_heads]
-    assert others
-    for file in others:
-        file.unlink()
-    assert read_heads(folder).count == heads.count
-    assert "*.safetensors" not in second_time[2]
-
-
-def _names(file):
-    with safe_open(file, framework="pt") as opened:
-        return list(opened.keys())
 
 
 # --- folders -----------------------------------------------------------------------------------------------
