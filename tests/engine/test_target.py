@@ -5,35 +5,10 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
+import transformers
 from families import alone
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import (
-    BertConfig,
-    BertLMHeadModel,
-    BloomConfig,
-    FalconConfig,
-    Gemma3nTextConfig,
-    Gemma3TextConfig,
-    GPTNeoConfig,
-    Lfm2Config,
-    Lfm2VlConfig,
-    Llama4Config,
-    Llama4TextConfig,
-    LlamaConfig,
-    LlamaForCausalLM,
-    LlamaModel,
-    MambaConfig,
-    MistralConfig,
-    MistralForCausalLM,
-    MptConfig,
-    PaliGemmaConfig,
-    Qwen2Config,
-    Qwen3_5Config,
-    RecurrentGemmaConfig,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from medusa_core.errors import MedusaError
 from medusa_core.model import target as target_module
@@ -111,40 +86,44 @@ def test_attention_without_a_tree_mask_is_refused(kernel):
 
 
 REFUSED = {
-    "lfm2 has layers of kind conv, whose state cannot hold a tree": Lfm2Config(
+    "lfm2 has layers of kind conv, whose state cannot hold a tree": transformers.Lfm2Config(
         **SHAPE, layer_types=["conv", "full_attention"]
     ),
-    "llama4_text has layers of kind chunked_attention": Llama4TextConfig(
+    "llama4_text has layers of kind chunked_attention": transformers.Llama4TextConfig(
         **SHAPE, intermediate_size_mlp=48, num_local_experts=2, layer_types=["chunked_attention"] * 2
     ),
-    "mamba keeps a recurrent state": MambaConfig(
+    "mamba keeps a recurrent state": transformers.MambaConfig(
         vocab_size=24, hidden_size=32, state_size=4, num_hidden_layers=2
     ),
-    "recurrent_gemma keeps a recurrent state": RecurrentGemmaConfig(
+    "recurrent_gemma keeps a recurrent state": transformers.RecurrentGemmaConfig(
         **SHAPE, lru_width=32, attention_window_size=8
     ),
-    "bloom takes no position_ids": BloomConfig(vocab_size=24, hidden_size=32, n_layer=2, n_head=4),
-    "mpt takes no position_ids": MptConfig(vocab_size=24, d_model=32, n_layers=2, n_heads=4),
-    r"falcon places tokens by slot \(ALiBi\)": FalconConfig(
+    "bloom takes no position_ids": transformers.BloomConfig(
+        vocab_size=24, hidden_size=32, n_layer=2, n_head=4
+    ),
+    "mpt takes no position_ids": transformers.MptConfig(vocab_size=24, d_model=32, n_layers=2, n_heads=4),
+    r"falcon places tokens by slot \(ALiBi\)": transformers.FalconConfig(
         **SMALL, alibi=True, new_decoder_architecture=False
     ),
-    "gpt_neo has local attention that counts slots": GPTNeoConfig(
+    "gpt_neo has local attention that counts slots": transformers.GPTNeoConfig(
         vocab_size=24, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]]
     ),
-    "gemma3_text reads in both directions": Gemma3TextConfig(**SHAPE, use_bidirectional_attention=True),
-    "the hidden states of gemma3n_text are not what its LM head reads": Gemma3nTextConfig(
+    "gemma3_text reads in both directions": transformers.Gemma3TextConfig(
+        **SHAPE, use_bidirectional_attention=True
+    ),
+    "the hidden states of gemma3n_text are not what its LM head reads": transformers.Gemma3nTextConfig(
         **SHAPE, layer_types=["full_attention"] * 2, hidden_size_per_layer_input=8, laurel_rank=4,
         vocab_size_per_layer_input=24, num_kv_shared_layers=0, altup_num_inputs=2,
         activation_sparsity_pattern=[0.0, 0.0],
     ),
-    "llama4_text has layers of kind chunked_attention, whose state": Llama4Config(
+    "llama4_text has layers of kind chunked_attention, whose state": transformers.Llama4Config(
         text_config=SHAPE | {"intermediate_size_mlp": 48, "num_local_experts": 2}, vision_config=SEES
     ),
-    "gemma reads in both directions": PaliGemmaConfig(
+    "gemma reads in both directions": transformers.PaliGemmaConfig(
         text_config=SHAPE | {"model_type": "gemma"}, vision_config=SEES
     ),
-    "qwen3_5_text keeps a recurrent state": Qwen3_5Config(text_config=SHAPE, vision_config=SEES),
-    "lfm2 has layers of kind conv": Lfm2VlConfig(
+    "qwen3_5_text keeps a recurrent state": transformers.Qwen3_5Config(text_config=SHAPE, vision_config=SEES),
+    "lfm2 has layers of kind conv": transformers.Lfm2VlConfig(
         text_config=SHAPE | {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
         vision_config=SEES,
     ),
@@ -160,30 +139,32 @@ def test_models_that_cannot_hold_a_tree_are_refused(message):
 
 
 def test_an_encoder_decoder_is_refused():
-    config = T5Config(vocab_size=24, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
+    config = transformers.T5Config(vocab_size=24, d_model=32, d_kv=8, d_ff=48, num_layers=1, num_heads=4)
     with pytest.raises(MedusaError, match="t5 is an encoder–decoder: use a decoder-only language model"):
-        Target(T5ForConditionalGeneration(config))
+        Target(transformers.T5ForConditionalGeneration(config))
 
 
 def test_a_model_without_an_lm_head_is_refused():
     with pytest.raises(MedusaError, match="llama has no LM head: load it as a causal language model"):
-        Target(LlamaModel(tiny.tiny_config()))
+        Target(transformers.LlamaModel(tiny.tiny_config()))
 
 
 def test_a_model_that_reads_in_both_directions_is_found_out():
     """Nothing in BERT's config says so: its tree is compared with its branch when it loads."""
-    config = BertConfig(**SMALL | {"pad_token_id": 0}, intermediate_size=48, initializer_range=0.3)
+    config = transformers.BertConfig(
+        **SMALL | {"pad_token_id": 0}, intermediate_size=48, initializer_range=0.3
+    )
     with pytest.raises(MedusaError, match=r"bert gives a node of a tree other logits .* \(off by \d+%\)"):
-        Target(BertLMHeadModel(config))
+        Target(transformers.BertLMHeadModel(config))
 
 
-class UnknownConfig(LlamaConfig):
+class UnknownConfig(transformers.LlamaConfig):
     """A family that no test of the engine has run."""
 
     model_type = "unknown"
 
 
-class ForgetfulModel(LlamaForCausalLM):
+class ForgetfulModel(transformers.LlamaForCausalLM):
     """Takes a mask and makes one of its own."""
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
@@ -192,7 +173,7 @@ class ForgetfulModel(LlamaForCausalLM):
         )
 
 
-class SlotModel(LlamaForCausalLM):
+class SlotModel(transformers.LlamaForCausalLM):
     """Takes positions and counts slots."""
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
@@ -201,7 +182,7 @@ class SlotModel(LlamaForCausalLM):
         )
 
 
-class ShortModel(LlamaForCausalLM):
+class ShortModel(transformers.LlamaForCausalLM):
     """Gives hidden states that its LM head does not read."""
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
@@ -214,7 +195,7 @@ class ShortModel(LlamaForCausalLM):
         return output
 
 
-class BrokenModel(LlamaForCausalLM):
+class BrokenModel(transformers.LlamaForCausalLM):
     """Knows 2-D masks only."""
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
@@ -222,7 +203,7 @@ class BrokenModel(LlamaForCausalLM):
         raise AssertionError("no 4-D mask gets here")
 
 
-class UnknownSlidingConfig(MistralConfig):
+class UnknownSlidingConfig(transformers.MistralConfig):
     """A family that is not in the list, with a window that its class knows."""
 
     model_type = "unknown"
@@ -255,7 +236,7 @@ def test_an_unknown_family_that_cannot_is_found_out(cls, message, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_an_unknown_family_that_can_is_used(dtype):
     assert "unknown" not in PROVEN
-    target = Target(unknown(LlamaForCausalLM, dtype))
+    target = Target(unknown(transformers.LlamaForCausalLM, dtype))
     assert target.context == 96
     assert not target.model.training
 
@@ -264,7 +245,7 @@ def test_the_window_of_an_unknown_family_bounds_its_context():
     """Whether such a model counts its window as others do, nobody has seen."""
     config = UnknownSlidingConfig(**SHAPE, sliding_window=16, attn_implementation="sdpa")
     torch.manual_seed(0)
-    target = Target(MistralForCausalLM(config).eval().requires_grad_(False))
+    target = Target(transformers.MistralForCausalLM(config).eval().requires_grad_(False))
     assert target.context_words == (
         "the context holds 16, since unknown has a window of 16 and no test has run it beyond that"
     )
@@ -272,12 +253,12 @@ def test_the_window_of_an_unknown_family_bounds_its_context():
 
 @pytest.mark.parametrize("window", [None, 16, 500])
 def test_a_window_does_not_bound_the_context_of_a_known_family(window):
-    config = MistralConfig(**SHAPE, sliding_window=window)
+    config = transformers.MistralConfig(**SHAPE, sliding_window=window)
     assert Target(tiny.build_model(config)).context == 64
 
 
 def test_an_unused_window_is_none():
-    unused = Qwen2Config(**SHAPE, use_sliding_window=False, sliding_window=16)
+    unused = transformers.Qwen2Config(**SHAPE, use_sliding_window=False, sliding_window=16)
     target = Target(tiny.build_model(unused))
     assert (target.masks.window, target.masks.kinds) == (None, {"full_attention"})
 
