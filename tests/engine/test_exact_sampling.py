@@ -16,9 +16,12 @@ import torch
 from chi_square import LEAST_P, NEW, counted, joint, p_value
 from one_draw_a_path import PerPathRule
 from table_models import TextCache
+from tokenswift_heads import random_tokenswift, with_tokenswift
 
-from medusa_core.config import GenerationConfig
+from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
+from medusa_core.drafters.tokenswift.draft import TokenSwiftDraft
+from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 
 V = 8
@@ -119,3 +122,33 @@ def test_remembered_forwards_change_nothing(small_model):
         config = GenerationConfig.of(temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW, tree=TREE)
         runs = [tiny.emitted(each.stream(PROMPT, config)) for each in (remembering, engine)]
         assert runs[0] == runs[1]
+
+
+# --- TokenSwift keeps the model's own distribution and text too, on drafts that see a part of the text.
+
+
+PART = {"draft_budget": 32, "draft_sinks": 8}
+
+
+@pytest.mark.parametrize("rule", ["match", "rejection"])
+def test_drafts_that_see_a_part_of_the_text_keep_the_distribution(small_model, rule):
+    """In the public code a draw a path biases the first tokens."""
+    prompt = tiny.random_tokens(40, seed=2, vocabulary=V)  # longer than what a draft sees
+    engine = with_tokenswift(tiny.build_engine(small_model, None, tokenizer=False))
+    settings = {"method": "tokenswift", "tree": "cartesian-2x3x2", "acceptance": rule, **PART}
+    found, accepted = counted(engine.target, engine.drafts, prompt, RUNS, temperature=TEMPERATURE, **settings)
+    assert p_value(found, joint(partial(next_p, small_model), prompt, V), 40) > LEAST_P
+    assert accepted > RUNS / 5
+
+
+def test_the_embedded_model_says_what_it_says_alone():
+    """In float32, over a text many times as long as what a draft sees."""
+    engine = load_engine(LoadConfig(dtype="float32", device="cpu"))
+    draft = TokenSwiftDraft(random_tokenswift(engine.target.model))
+    engine = replace(engine, drafts={"tokenswift": draft})
+    prompt = engine.encode("Once upon a time, there was a small owl who lived in an old oak.")
+    config = GenerationConfig.of(max_new_tokens=600, method="tokenswift", ignore_eos=True, **PART)
+    steps = list(engine.stream(prompt, config))
+    plain = list(engine.stream(prompt, config.changed(method="none")))
+    assert tiny.emitted(steps) == tiny.emitted(plain)
+    assert len(plain) > 1.2 * len(steps)
