@@ -1,4 +1,4 @@
-"""Traces whose numbers are none or contradict the tree, the path or each other are refused when read."""
+"""Bad traces are refused when read: damaged, with numbers that are none, or that contradict each other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import tiny
 
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
+from medusa_core.trace.builder import write_trace
 from medusa_core.trace.format import read_trace
 
 
@@ -148,3 +149,65 @@ def test_contradictions_are_refused(good, tmp_path, subtests):
             change(trace["steps"], trace["output"])
             with pytest.raises(MedusaError, match=words):
                 read(trace, tmp_path)
+
+
+# --- Files that are damaged or of another kind.
+
+
+MISSING = object()
+STEP = ("steps", 1)
+FAULTS = {  # what stands where, and what is said of it
+    "other version": (("schema_version",), 0, "schema_version: Input should be 2"),
+    "a step of nothing": (("steps",), [{}], r"steps\.0"),
+    "missing part": (("output",), MISSING, "output: Field required"),
+    "missing number": ((*NODE, "p"), MISSING, r"steps\.1\.nodes\.2\.p: Field required"),
+    "text for a number": ((*NODE, "p"), "high", r"steps\.1\.nodes\.2\.p: Input should be a valid"),
+    "unknown field": ((*STEP, "extra"), 1, r"steps\.1\.extra: Extra inputs"),
+    "no known finish": (("output", "finish_reason"), "tired", r"output\.finish_reason: Input should be"),
+    "ids out of order": ((*NODE, "id"), 7, r"steps\.1: .*node 2 of step 1 has id 7"),
+    "parent after child": ((*NODE, "parent"), 9, r"steps\.1: .*node 2 of step 1 has parent 9"),
+    "second root": ((*NODE, "parent"), None, r"steps\.1: .*node 2 of step 1 has parent None"),
+    "no path": ((*STEP, "path"), [], r"steps\.1: .*path \[\] of step 1 does not lead down"),
+    "path off the tree": ((*STEP, "path"), [0, 99], r"steps\.1: .*path \[0, 99\]"),
+    "path that jumps": ((*STEP, "path"), [0, 9], r"steps\.1: .*path \[0, 9\]"),
+    "path without root": ((*STEP, "path"), [1], r"steps\.1: .*path \[1\]"),
+    "negative path": ((*STEP, "path"), [-1], r"steps\.1: .*path \[-1\]"),
+    "no nodes": ((*STEP, "nodes"), [], r"steps\.1: .*path .* of step 1"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_bad_trace_is_refused_with_its_place_named(fault, good, tmp_path):
+    (*places, last), value, message = FAULTS[fault]
+    trace = copy.deepcopy(good)
+    part = at(trace, *places)
+    if value is MISSING:
+        del part[last]
+    else:
+        part[last] = value
+    with pytest.raises(MedusaError, match=f"trace.json is no trace of version 2: {message}") as caught:
+        read(trace, tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_faults_are_counted(good, tmp_path):
+    trace = copy.deepcopy(good)
+    del trace["output"], trace["prompt"], trace["model"]
+    with pytest.raises(MedusaError, match=r"\(and 2 more\)"):
+        read(trace, tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
+def test_files_that_are_no_trace(content, tmp_path):
+    (tmp_path / "trace.json").write_bytes(content)
+    with pytest.raises(
+        MedusaError, match=r"trace\.json is no trace \(.*\): take a file that generate --trace or Share wrote"
+    ):
+        read_trace(tmp_path / "trace.json")
+
+
+def test_files_that_cannot_be_read_or_written(good, tmp_path):
+    with pytest.raises(MedusaError, match=r"cannot read the trace .*: No such file"):
+        read_trace(tmp_path / "trace.json")
+    with pytest.raises(MedusaError, match=r"cannot write the trace .*: No such file"):
+        write_trace(good, tmp_path / "no" / "trace.json")
