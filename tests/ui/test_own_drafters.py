@@ -1,4 +1,4 @@
-"""Further drafters in folders beside a model: found without a flag, loaded for their methods, with settings."""
+"""Further drafters in folders beside a model: found without a flag, loaded by method, with their settings."""
 
 from __future__ import annotations
 
