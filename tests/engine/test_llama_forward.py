@@ -21,6 +21,7 @@ from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qw
 from medusa_core.errors import MedusaError
 from medusa_core.llama.families import FAMILIES as TAKEN
 from medusa_core.llama.forward import LlamaForward
+from medusa_core.llama.library import INSTRUCTION_SETS, machine
 from medusa_core.llama.weights import NotLlamaError, originals, read_weights
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.model.forward import Part, Rows
@@ -233,7 +234,8 @@ def test_a_node_has_the_bits_of_its_token_alone(name, dtype, int8, some_library,
 
 
 @pytest.mark.parametrize(
-    "isa", ["", *(pytest.param(isa, marks=pytest.mark.slow) for isa in ("avx512", "avx2", "sse2", "neon"))]
+    "isa",
+    ["", *(pytest.param(isa.name, marks=pytest.mark.slow) for isa in INSTRUCTION_SETS.get(machine(), ()))],
 )
 @torch.inference_mode()
 def test_the_deepest_tree_that_a_drafter_makes_is_exact_too(isa, llama_libraries):
