@@ -33,6 +33,14 @@ _LATENT = _LLAMA | {
 }  # fmt: skip
 _GPT = {"max_position_embeddings": CONTEXT}
 _SLIDES = {"sliding_window": WINDOW}
+_GEMMA_4 = _SLIDES | {
+    "head_dim": 8, "global_head_dim": 8, "layer_types": MIXED, "hidden_size_per_layer_input": 8,
+    "vocab_size_per_layer_input": tiny.VOCABULARY,
+}  # fmt: skip
+_LLAMA_3 = {
+    "rope_type": "llama3", "rope_theta": 1e4, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
 SHORT_ROTATION = 40  # positions up to which the short factors hold
 _LONG = {
     "original_max_position_embeddings": SHORT_ROTATION,
@@ -88,19 +96,7 @@ _VISION = {
 
 FAMILIES: dict[str, Family] = {
     "llama": Family("llama"),
-    "llama 3, scaled rotation": Family(
-        "llama",
-        {
-            "rope_parameters": {
-                "rope_type": "llama3",
-                "rope_theta": 1e4,
-                "factor": 4.0,
-                "low_freq_factor": 1.0,
-                "high_freq_factor": 4.0,
-                "original_max_position_embeddings": 16,
-            }
-        },
-    ),
+    "llama 3, scaled rotation": Family("llama", {"rope_parameters": _LLAMA_3}),
     "llama, tied, wide heads": Family("llama", {"tie_word_embeddings": True, "head_dim": 16}),
     "mistral": Family("mistral", {"sliding_window": None}),
     "mistral, window": Family("mistral", _SLIDES),
@@ -126,17 +122,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3": Family(
         "gemma3_text", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
     ),
-    "gemma4": Family(
-        "gemma4_text",
-        _SLIDES
-        | {
-            "head_dim": 8,
-            "global_head_dim": 8,
-            "layer_types": MIXED,
-            "hidden_size_per_layer_input": 8,
-            "vocab_size_per_layer_input": tiny.VOCABULARY,
-        },
-    ),
+    "gemma4": Family("gemma4_text", _GEMMA_4),
     "phi": Family("phi"),
     "phi3": Family("phi3"),
     "phi3, window": Family("phi3", _SLIDES),
@@ -186,18 +172,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3, multimodal": Family(
         "gemma3", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
     ),
-    "gemma4, multimodal": Family(
-        "gemma4",
-        _SLIDES
-        | {
-            "head_dim": 8,
-            "global_head_dim": 8,
-            "layer_types": MIXED,
-            "hidden_size_per_layer_input": 8,
-            "vocab_size_per_layer_input": tiny.VOCABULARY,
-            "pad_token_id": 0,  # placeholder of pictures
-        },
-    ),
+    "gemma4, multimodal": Family("gemma4", _GEMMA_4 | {"pad_token_id": 0}),  # placeholder of pictures
     "llava on llama": Family("llava", {"model_type": "llama"}),
     "llava on mistral, window": Family("llava", _SLIDES | {"model_type": "mistral"}),
     "llava-next": Family("llava_next", {"model_type": "mistral", "sliding_window": None}),

@@ -44,19 +44,11 @@ PROMPT = [1, 2, 0, 3]
 def tiny_config(kv_heads: int = 4, **changes) -> LlamaConfig:
     """Two layers, four query heads; ``kv_heads`` 4 is MHA, 2 GQA, 1 MQA."""
     settings = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": kv_heads,
-        "max_position_embeddings": 96,
+        "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": kv_heads, "max_position_embeddings": 96,
         "initializer_range": 0.35,  # wide enough for peaked distributions and varied text
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "pad_token_id": None,
-        "tie_word_embeddings": False,
-    }
+        "bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False,
+    }  # fmt: skip
     return LlamaConfig(**(settings | changes))
 
 
