@@ -173,15 +173,11 @@ def test_no_setting_takes_an_absurd_number(config):
 
 
 FLAGS = {
-    "minutes beyond a life": (["fit", "--minutes", "1e308"], "--minutes is 1e[+]308, the largest is 100000"),
     "minutes without end": (["fit", "--minutes", "1e400"], "--minutes is inf, the largest is 100000"),
     "minutes of NaN": (["fit", "--minutes", "nan"], "minutes is nan: give a number from 0.1"),
-    "steps of NaN": (["train", "medusa1", "--learning-rate", "nan"], "--learning-rate is nan"),
-    "a rate without end": (["train", "medusa2", "--head-weight", "inf"], "--head-weight is inf"),
+    "a rate of NaN": (["train", "medusa1", "--learning-rate", "nan"], "--learning-rate is nan"),
     "text instead of tokens": (["train", "medusa1", "--tokens", "many"], "--tokens: invalid int value"),
     "tokens of 400 digits": (["train", "medusa1", "--tokens", "9" * 400], "tokens is 9+"),
-    "a seed of 400 digits": (["train", "direct", "--seed", "9" * 400], "seed is 9+"),
-    "answers of 400 digits": (["train", "self-distill", "--answers", "9" * 400], "answers is 9+"),
 }  # fmt: skip
 
 

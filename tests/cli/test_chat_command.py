@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from chats import CHATML, LINES, ask
+from chats import CHATML, ask
 
 from medusa_core import Conversation
 from medusa_core.checkpoints.names import HEADS_FOLDER
@@ -81,20 +81,6 @@ def test_the_commands_of_the_chat(talk, chat_folder):
     assert "there is no command /dance: use /reset" in err
     assert err.count("prompt tokens reused") == 2
     assert "Traceback" not in err
-
-
-def test_a_bad_message_does_not_end_the_chat(talk, chat_folder):
-    code, _, err = talk(chat_folder(CHATML), "x" * 600 + "\nHi\n")
-    assert code == 0
-    assert "error: the message makes" in err
-    assert err.count("prompt tokens reused") == 1
-
-
-def test_a_system_prompt_the_template_cannot_take_ends_with_2(talk, chat_folder):
-    code, _, err = talk(chat_folder(LINES), "Hi\n", "--system", "Be kind.")
-    assert code == 2
-    assert err.count("\n") == 1
-    assert "has no system prompt" in err
 
 
 def test_a_base_model_says_that_it_continues(talk, chat_folder):

@@ -100,15 +100,6 @@ def test_a_flag_that_counts_needs_no_note(command, engine_folder, flags):
     assert "note:" not in said
 
 
-def test_a_chat_says_it_as_well(command, engine_folder):
-    code, _, said = command(
-        ["chat", "--model", engine_folder, "--dtype", "float32", "--method", "none", "--tree", "default"],
-        typed="/quit\n",
-    )
-    assert code == 0
-    assert "note: --tree counts for nothing with --method none" in said
-
-
 def test_help_fits_two_screens_with_the_flags_of_each_drafter_and_rule(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     code, said, _ = command(["generate", "--help"])
@@ -237,9 +228,11 @@ def test_heads_that_are_there_draft_without_a_note(command, engine_folder):
 
 
 def test_a_chat_says_it_too(command, base):
-    code, _, err = command(["chat", "--model", base, "--dtype", "float32"], typed="/quit\n")
+    flags = ["chat", "--model", base, "--dtype", "float32", "--tree", "default"]
+    code, _, err = command(flags, typed="/quit\n")
     assert code == 0
     assert "note: there are no heads, so lookup drafts" in err
+    assert "note: --tree counts for nothing with --method lookup" in err
 
 
 def test_in_python_the_weights_that_are_there_draft(engine, base):

@@ -48,6 +48,7 @@ def test_it_is_what_the_card_says(shipped):
 def test_no_file_is_too_large_for_a_space():
     files = [file for file in ASSETS.rglob("*") if file.is_file()]
     assert files
+    assert len(TRACES) >= 3
     assert {file.name for file in files if file.stat().st_size > 10 * MEGABYTE} == set()
 
 
@@ -118,10 +119,6 @@ def test_a_chat_reads_like_the_training_dialogues(shipped):
         [{"role": "user", "content": "Hi."}], tokenize=False, add_generation_prompt=True
     )
     assert text == "User: Hi.\nAssistant:"
-
-
-def test_there_are_recorded_runs():
-    assert len(TRACES) >= 3
 
 
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.stem)

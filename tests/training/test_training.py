@@ -24,13 +24,6 @@ def pretrain_config(corpus, **changes):
     return replace(config, **changes)
 
 
-def test_schedule_warms_up_stays_and_falls_to_zero():
-    schedule = Schedule(steps=100, warmup=10, decay_share=0.2)
-    assert [schedule.factor(step) for step in (0, 9, 50, 79)] == [0.1, 1, 1, 1]
-    assert schedule.factor(90) == pytest.approx(0.5)
-    assert 0 < schedule.factor(99) < 0.06
-
-
 @pytest.mark.parametrize("shape", ["linear", "cosine"])
 @pytest.mark.parametrize(("steps", "warmup"), [(80, 40), (1000, 40), (2, 1)])
 def test_the_rate_falls_from_its_peak_where_the_whole_run_decays(shape, steps, warmup):
