@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import re
 import statistics
 from dataclasses import replace
 
@@ -20,7 +22,7 @@ from medusa_core.experiments.record import Mean, Row, Spread, read_record
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper, shipped_weights
 from ui.figures.experiments import charts
 from ui.records.examples import ASSETS
-from ui.tabs.experiments import COMPARE, load_section
+from ui.tabs.experiments import COMPARE, _note, load_section
 
 
 def log_of(*rounds):
@@ -216,3 +218,23 @@ def test_settings_are_read_and_refused(tmp_path, capsys):
     ):
         assert main(["reproduce", "figure22", *words]) == 2
         assert said in capsys.readouterr().err
+
+
+# --- The notes of a stored experiment as the page says them.
+
+
+START = "Texts identical to plain decoding's, of 12: "
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        ("none 12, medusa 12", "12 with each of 2 methods"),
+        ("medusa 12, lookup 11, none 12", "Prompt lookup 11, 12 with each of 2 methods"),
+        ("tokenswift 12, tokenswift, penalty 12", "12 with each of 2 methods"),  # a name with a comma
+        ("medusa 12, lookup 11", "Medusa heads 12, Prompt lookup 11"),  # one alone is named
+    ],
+)
+def test_methods_whose_texts_are_all_identical_are_counted(listed, said):
+    text = html.unescape(re.sub("<[^>]+>", "", _note(f"{START}{listed}.")))
+    assert text == f"{START}{said}."
