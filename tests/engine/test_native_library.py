@@ -1,4 +1,4 @@
-"""The library in C: looked for once a process, done without where it cannot be had, laid out as Python has it."""
+"""The library in C: looked for once a process, done without where it cannot be had, and its structures."""
 
 from __future__ import annotations
 
