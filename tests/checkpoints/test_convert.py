@@ -256,7 +256,7 @@ def test_heads_that_do_not_name_their_base(tmp_path, model, base):
 # --- the command -------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_it_did(tmp_path, model, base, capsys, monkeypatch):
+def test_the_command_says_what_it_did(tmp_path, model, base, command, capsys, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     folder = named_heads(tmp_path / "a", "v1", heads_of(model, "own"), base)
     hub_repository(tmp_path / "hub", "a/heads", folder)
@@ -271,10 +271,6 @@ def test_the_command_says_what_it_did(tmp_path, model, base, capsys, monkeypatch
     assert (record["format"], record["heads"], record["layers"], record["dtype"]) == ("tgi", 3, 1, "float32")
     assert "medusa_lm_head.safetensors" in record["files"]
     for wrong in (["--to", "v2", "--pt"], ["--to", "v1", "--tree", "x"], ["--to", "gguf"], []):
-        try:
-            code = main(["convert", "a/heads", str(tmp_path / "other"), *wrong])
-        except SystemExit as stop:
-            code = stop.code
-        assert code == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        code, _, err = command(["convert", "a/heads", tmp_path / "other", *wrong])
+        assert (code, err.count("\n")) == (2, 1)
     assert not (tmp_path / "other").exists()

@@ -11,7 +11,6 @@ from bad_answers import CPU, training
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.cli.main import main
 from medusa_core.cli.progress import show_progress
 from medusa_core.engine import Engine
 from medusa_core.errors import LONGEST_LINE, MedusaError, one_line, reason_of, short_line
@@ -79,12 +78,8 @@ COMMANDS = {
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_command_line_says_it_within_300_characters(name, capsys):
-    try:
-        code = main(COMMANDS[name])
-    except SystemExit as stop:
-        code = stop.code
-    out, err = capsys.readouterr()
+def test_the_command_line_says_it_within_300_characters(name, command):
+    code, out, err = command(COMMANDS[name])
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
     assert err.count("\n") == 1

@@ -130,18 +130,14 @@ def test_the_command_prints_a_table_and_the_record(engine_folder, prompt_file, c
         (["figure9"], "invalid choice"),
     ],
 )
-def test_bad_input_ends_in_one_line(engine_folder, prompt_file, capsys, flags, cause):
+def test_bad_input_ends_in_one_line(engine_folder, prompt_file, command, flags, cause):
     if "--prompts" not in flags:
         flags = [*flags, "--prompts", f"Letters={prompt_file}"]
     if flags[0] != "figure9":
         flags = [*flags, "--model", str(engine_folder)]
-    try:
-        code = main(["reproduce", *flags])
-    except SystemExit as stop:
-        code = stop.code
-    errors = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-    assert code == 2
-    assert len(errors) == 1
+    code, _, err = command(["reproduce", *flags])
+    errors = [line for line in err.splitlines() if "error:" in line]
+    assert (code, len(errors)) == (2, 1)
     assert cause in errors[0]
 
 

@@ -145,14 +145,10 @@ def test_all_is_everything_the_headline_first_and_training_only_if_asked():
         (["--store", "--into", "x"], "not allowed with"),
     ],
 )
-def test_bad_input_ends_in_one_line(capsys, flags, cause):
-    try:
-        code = main(["reproduce", "all", *flags])
-    except SystemExit as stop:
-        code = stop.code
-    errors = capsys.readouterr().err.splitlines()
-    assert (code, len(errors)) == (2, 1)
-    assert cause in errors[0]
+def test_bad_input_ends_in_one_line(command, flags, cause):
+    code, _, err = command(["reproduce", "all", *flags])
+    assert (code, err.count("\n")) == (2, 1)
+    assert cause in err
 
 
 def test_held_out_prompts_are_the_project_s_own_a_dozen_a_kind_and_not_the_page_s(engine_folder):
