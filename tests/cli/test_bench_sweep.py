@@ -7,7 +7,6 @@ import json
 import pytest
 
 from medusa_core.cli import bench_sweep
-from medusa_core.cli.main import main
 from medusa_core.evaluation import random_model
 from medusa_core.hardware.shapes import ModelShape
 from medusa_core.trees.search import assumed_accuracies
@@ -16,13 +15,10 @@ SHAPE = ModelShape("llama-7b", 32, 48, 4, 2, 8, 2, 64)
 
 
 @pytest.fixture
-def bench(capsys, slow_machine, engine_folder):
+def bench(command, slow_machine, engine_folder):
     def call(*flags, model=True):
-        own = ["--model", str(engine_folder), "--prompts", str(prompts(engine_folder))] if model else []
-        common = ["--max-new-tokens", "6", "--runs", "1", "--json"]
-        code = main(["bench", *own, *common, *map(str, flags)])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
+        own = ["--model", engine_folder, "--prompts", prompts(engine_folder)] if model else []
+        return command(["bench", *own, "--max-new-tokens", 6, "--runs", 1, "--json", *flags])
 
     return call
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import sys
-
 import pytest
 import torch
 from chats import CHATML, ask
 
 from medusa_core import Conversation
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.cli.main import main
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import save_heads
@@ -33,15 +29,12 @@ def chat_folder(engine_for, tmp_path):
 
 
 @pytest.fixture
-def talk(capsys, monkeypatch):
+def talk(command):
     """Pipe lines into the command; returns exit code, standard output and standard error."""
 
     def call(folder, lines, *flags):
-        monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
         argv = ["chat", "--model", folder, "--dtype", "float32", "--max-new-tokens", "20", *flags]
-        code = main([str(part) for part in argv])
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
+        return command(argv, typed=lines)
 
     return call
 

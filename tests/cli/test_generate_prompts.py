@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from medusa_core.cli.main import main
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 
@@ -18,18 +17,13 @@ WORDS = ["abc", "defabc", "hig", "a"]
 
 
 @pytest.fixture
-def run(capsys, engine_folder, tmp_path):
+def run(command, engine_folder, tmp_path):
     def call(*flags, lines=LINES, file=None):
         if file is None:
             file = tmp_path / "prompts.jsonl"
             file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        capsys.readouterr()
-        code = main(
-            ["generate", "--prompts", str(file), "--model", str(engine_folder), "--dtype", "float32"]
-            + [str(flag) for flag in ("--max-new-tokens", 12, *flags)]
-        )
-        streams = capsys.readouterr()
-        return code, streams.out, streams.err
+        common = ["--model", engine_folder, "--dtype", "float32", "--max-new-tokens", 12]
+        return command(["generate", "--prompts", file, *common, *flags])
 
     return call
 
@@ -39,7 +33,7 @@ def results(out):
 
 
 @pytest.mark.parametrize("batch", [3, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_line_a_prompt_in_the_order_of_the_file(run, capsys, engine_folder, batch):
+def test_a_line_a_prompt_in_the_order_of_the_file(run, command, engine_folder, batch):
     code, out, err = run("--json", "--batch", batch)
     found = results(out)
     assert code == 2
@@ -55,9 +49,8 @@ def test_a_line_a_prompt_in_the_order_of_the_file(run, capsys, engine_folder, ba
     assert "48 tokens after 4 prompts in " in err
     assert f"error: 4 prompts of {len(LINES)} failed, the first one so: {found[1]['error']}" in err
     for one in decoded:  # each as the command for one prompt gives it
-        common = ["--model", str(engine_folder), "--dtype", "float32", "--max-new-tokens", "12", "--json"]
-        main(["generate", one["prompt"], *common])
-        alone = json.loads(capsys.readouterr().out.splitlines()[-1])
+        common = ["--model", engine_folder, "--dtype", "float32", "--max-new-tokens", 12, "--json"]
+        alone = json.loads(command(["generate", one["prompt"], *common])[1].splitlines()[-1])
         assert set(alone) == set(one["output"])
         for name in ("text", "token_ids", "finish_reason", "new_tokens", "steps", "tokens_per_step"):
             assert alone[name] == one["output"][name]
@@ -126,6 +119,6 @@ def test_files_without_any_prompt(run, tmp_path):
     assert err.splitlines()[-1].endswith("none of 2 prompts could be decoded: " + results(out)[0]["error"])
 
 
-def test_a_batch_wants_prompts(capsys):
-    assert main(["generate", "abc", "--batch", "2"]) == 2
-    assert "--batch says how many of --prompts" in capsys.readouterr().err
+def test_a_batch_wants_prompts(command):
+    code, _, err = command(["generate", "abc", "--batch", "2"])
+    assert (code, "--batch says how many of --prompts" in err) == (2, True)

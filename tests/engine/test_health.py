@@ -9,7 +9,6 @@ import pytest
 import tiny
 import torch
 
-from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa import with_heads as changed_heads
@@ -141,20 +140,18 @@ def test_a_text_longer_than_the_context_is_cut(engine):
     assert check_heads(engine, "abcdef" * 100).positions == engine.target.context - 2
 
 
-def test_the_command(engine_folder, tmp_path, capsys):
-    assert main(["heads", "check", "--device", "cpu"]) == 0
-    said = capsys.readouterr()
-    assert "fine: head 1 is right" in said.out
-    assert said.out.count("%") >= 10
-    assert "warning" not in said.err
-    base = ["--model", str(engine_folder)]
-    assert main(["heads", "init", *base, "--out", str(tmp_path / "heads"), "--num-heads", "2"]) == 0
-    capsys.readouterr()
-    flags = ["heads", "check", "--device", "cpu", *base, "--heads", str(tmp_path / "heads")]
-    assert main(flags) == 0
-    assert capsys.readouterr().err.startswith("warning: the heads are untrained")
-    assert main([*flags, "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_the_command(engine_folder, tmp_path, command):
+    code, out, err = command(["heads", "check", "--device", "cpu"])
+    assert code == 0
+    assert "fine: head 1 is right" in out
+    assert out.count("%") >= 10
+    assert "warning" not in err
+    base, heads = ["--model", engine_folder], tmp_path / "heads"
+    assert command(["heads", "init", *base, "--out", heads, "--num-heads", 2])[0] == 0
+    flags = ["heads", "check", "--device", "cpu", *base, "--heads", heads]
+    code, _, err = command(flags)
+    assert (code, err.startswith("warning: the heads are untrained")) == (0, True)
+    record = json.loads(command([*flags, "--json"])[1])
     assert (record["ok"], record["verdict"], len(record["heads"])) == (False, "untrained", 2)
-    assert main(["heads", "check", "--model", str(engine_folder), "--heads", "none"]) == 2
-    assert capsys.readouterr().err == "error: model has no heads: name them with --heads\n"
+    code, _, err = command(["heads", "check", *base, "--heads", "none"])
+    assert (code, err) == (2, "error: model has no heads: name them with --heads\n")

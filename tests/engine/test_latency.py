@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import tiny
 
-from medusa_core.cli.main import main
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.latency import measure_latency
@@ -205,40 +204,38 @@ def prompts_file(tmp_path):
 
 
 def test_calibrate_writes_both_and_search_takes_the_budget_from_it(
-    engine_folder, prompts_file, tmp_path, capsys
+    engine_folder, prompts_file, tmp_path, command
 ):
     file = tmp_path / "a.json"
-    common = ["--model", str(engine_folder), "--prompts", str(prompts_file), "--dtype", "float32"]
-    few = ["--max-new-tokens", "40", "--sizes", "1,2,4,8", "--rounds", "2"]
-    assert main(["calibrate", *common, *few, "--out", str(file)]) == 0
+    common = ["--model", engine_folder, "--prompts", prompts_file, "--dtype", "float32"]
+    few = ["--max-new-tokens", 40, "--sizes", "1,2,4,8", "--rounds", 2]
+    assert command(["calibrate", *common, *few, "--out", file])[0] == 0
     record = json.loads(file.read_text(encoding="utf-8"))
     assert [point["nodes"] for point in record["latency"]] == [1, 2, 4, 8]
     assert record["machine"]["device"] == "cpu"
     assert record["machine"]["dtype"] == "float32"
     assert read_accuracies(file) == record["accuracies"]
     assert len(read_latency(file)) == 4
-    capsys.readouterr()
-    assert main(["tree", "search", "--accuracies", str(file), "--nodes", "auto", "--json"]) == 0
-    streams = capsys.readouterr()
-    found = json.loads(streams.out.splitlines()[-1])
+    code, out, err = command(["tree", "search", "--accuracies", file, "--nodes", "auto", "--json"])
+    found = json.loads(out.splitlines()[-1])
     best = best_budget(budgets(record["accuracies"], parse_latency(record)))
     assert len(found["choices"]) == best.nodes - 1
     assert found["expected_length"] == pytest.approx(best.expected_length, abs=1e-3)
-    assert "best" in streams.err
+    assert (code, "best" in err) == (0, True)
     # The curve of one file for the accuracies of another.
     lone = tmp_path / "lone.json"
     lone.write_text(json.dumps(record["accuracies"]), encoding="utf-8")
-    assert main(["tree", "search", "--accuracies", str(lone), "--nodes", "auto", "--latency", str(file)]) == 0
-    assert "best" in capsys.readouterr().out
+    code, out, _ = command(["tree", "search", "--accuracies", lone, "--nodes", "auto", "--latency", file])
+    assert (code, "best" in out) == (0, True)
 
 
-def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, capsys):
+def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, command):
     file = tmp_path / "a.json"
-    common = ["--model", str(engine_folder), "--prompts", str(prompts_file), "--max-new-tokens", "20"]
-    assert main(["calibrate", *common, "--no-latency", "--out", str(file)]) == 0
+    common = ["--model", engine_folder, "--prompts", prompts_file, "--max-new-tokens", 20]
+    assert command(["calibrate", *common, "--no-latency", "--out", file])[0] == 0
     assert "latency" not in json.loads(file.read_text(encoding="utf-8"))
-    assert main(["tree", "search", "--accuracies", str(file), "--nodes", "auto"]) == 2
-    assert 'run "calibrate --latency"' in capsys.readouterr().err
+    code, _, err = command(["tree", "search", "--accuracies", file, "--nodes", "auto"])
+    assert (code, 'run "calibrate --latency"' in err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -250,14 +247,11 @@ def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, capsys):
         (["tree", "search", "--nodes", "auto", "--latency", "/nowhere.json"], "cannot read the latency"),
     ],
 )
-def test_bad_input_is_one_line(engine_folder, prompts_file, tmp_path, capsys, argv, words):
+def test_bad_input_is_one_line(engine_folder, prompts_file, tmp_path, command, argv, words):
     file = tmp_path / "a.json"
     file.write_text("[[0.5, 0.1]]", encoding="utf-8")
-    if argv[0] == "calibrate":
-        argv = [*argv, "--model", str(engine_folder), "--prompts", str(prompts_file)]
-    else:
-        argv = [*argv, "--accuracies", str(file)]
-    assert main(argv) == 2
-    message = capsys.readouterr().err.strip().splitlines()[-1]
-    assert message.startswith("error: ")
+    calibrate = ["--model", engine_folder, "--prompts", prompts_file]
+    code, _, err = command([*argv, *(calibrate if argv[0] == "calibrate" else ["--accuracies", file])])
+    message = err.strip().splitlines()[-1]
+    assert (code, message[:7]) == (2, "error: ")
     assert words in message
