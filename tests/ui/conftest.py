@@ -50,9 +50,9 @@ def captured(engine, captures, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def session(load):
-    """The page's session around it, for all tests of a module."""
-    return Session(load)
+def session(load, assets):
+    """The page's session around it with prompts that fit it, for all tests of a module."""
+    return Session(load, assets)
 
 
 @pytest.fixture(scope="session")

@@ -40,11 +40,6 @@ TIMED = replace(
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
 
 
-@pytest.fixture(scope="module")
-def session(engine_folder, assets):
-    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets)
-
-
 # ---- where a record comes from --------------------------------------------------------------------------
 
 

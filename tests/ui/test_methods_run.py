@@ -21,7 +21,6 @@ from ui.records.figures import measured_figures, stored_figures
 from ui.records.settings import MOST_TOKENS, Selection, make_config
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
-from ui.runs.session import Session
 from ui.serving.kept import KeptFigures
 from ui.tabs.methods import conclusion, shown_methods
 
@@ -31,11 +30,6 @@ SPEEDS = [
     MethodSpeed("medusa", 2.5, 4.0),
     MethodSpeed("medusa+lookup", 3.0, 6.0),
 ]
-
-
-@pytest.fixture(scope="module")
-def session(load, assets):
-    return Session(load, assets)
 
 
 def rounds_of(updates):

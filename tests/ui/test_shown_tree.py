@@ -8,13 +8,11 @@ from dataclasses import replace
 import pytest
 import tiny
 
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import LatencyPoint, best_tree
 from medusa_core.trees.search import assumed_accuracies, expected_lengths, search_tree
 from ui.records.settings import BY_BUDGET, Selection
-from ui.runs.session import Session
 from ui.tabs.trees import head_stats, shown_tree
 from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.shown_tree import edited, editor_content, started, taken
@@ -22,11 +20,6 @@ from ui.tabs.trees.shown_tree import edited, editor_content, started, taken
 ROWS = ((0.6, 0.2, 0.1), (0.5, 0.2, 0.05), (0.3, 0.1, 0.1))
 LAB = HeadStats(ROWS, "written here")
 LATENCY = tuple(LatencyPoint(nodes=nodes, step_ms=ms) for nodes, ms in ((1, 10), (4, 11), (16, 30)))
-
-
-@pytest.fixture(scope="module")
-def session(engine_folder, assets):
-    return Session(LoadConfig(str(engine_folder), dtype="float32", device="cpu"), assets)
 
 
 def test_the_editor_is_told_the_tree_and_the_most_that_any_tree_of_a_size_has():

@@ -20,11 +20,6 @@ TEXTS = ("abca", "fad")
 SHORT = Effort(2, 8, 2, 1e9)
 
 
-@pytest.fixture(scope="module")
-def session(load, assets):
-    return Session(load, assets)
-
-
 def pressed(session, part, method="medusa", effort=SHORT, stop=lambda seen: False):
     flag, seen = StopFlag(), []
     for update in session.run(SpeedRequest(part, method, TEXTS, effort), flag):
