@@ -9,7 +9,9 @@ import torch
 from built_once import run_folder
 from filelock import FileLock
 
+from medusa_core.config import LoadConfig
 from medusa_core.llama import library as llama
+from medusa_core.loading.load import load_engine
 from medusa_core.loading.tuning import cache_folder
 
 
@@ -52,3 +54,9 @@ def llama_library(llama_libraries, request):
 def library(llama_libraries):
     """The library as this machine has it."""
     return llama_libraries("")
+
+
+@pytest.fixture(scope="session")
+def shipped():
+    """The embedded model with all that is shipped for it, in float32."""
+    return load_engine(LoadConfig(dtype="float32", device="cpu"))

@@ -25,11 +25,6 @@ MEGABYTE = 1_000_000
 WITH_WEIGHTS = {"hydra", "eagle3", "mtp", "block", "tokenswift", "draft_model"}
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return load_engine(LoadConfig(dtype="float32", device="cpu"))
-
-
 def test_it_is_what_the_card_says(shipped):
     config = AutoConfig.from_pretrained(embedded_model())
     assert config.model_type == "llama"

@@ -9,14 +9,12 @@ import pytest
 import tiny
 import torch
 
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa import with_heads as changed_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation import head_check
 from medusa_core.evaluation.head_check import check_heads
-from medusa_core.loading.load import load_engine
 
 
 def with_heads(engine, heads):
@@ -35,47 +33,42 @@ def slow_accuracy(engine, text, head):
     return sum(hits) / len(hits)
 
 
-@pytest.fixture(scope="module")
-def embedded():
-    """A base whose heads are trained: those of a random one are not better than saying one thing always."""
-    return load_engine(LoadConfig(dtype="float32", device="cpu"))
-
-
-def test_heads_of_this_base_are_fine(embedded):
-    report = check_heads(embedded, new_tokens=24)
+def test_heads_of_this_base_are_fine(shipped):
+    """Heads of a random base are not better than saying one thing always; these are trained."""
+    report = check_heads(shipped, new_tokens=24)
     assert report.ok
     assert report.heads[0].accuracy > 2 * report.heads[0].baseline
     assert [head.head for head in report.heads] == [1, 2, 3, 4, 5]
     assert report.positions == 4 * 23
     assert (
-        medusa_draft(embedded).accuracies is not None
+        medusa_draft(shipped).accuracies is not None
     )  # and they are about as good as they were when measured
 
 
 @pytest.mark.slow
-def test_heads_of_another_base_are_not(embedded):
+def test_heads_of_another_base_are_not(shipped):
     """Heads for another vocabulary of the same size, and heads for other hidden states."""
-    heads = medusa_draft(embedded).heads
+    heads = medusa_draft(shipped).heads
     order = torch.randperm(heads.lm_weight.shape[1], generator=torch.Generator().manual_seed(0))
     width = torch.randperm(heads.lm_weight.shape[2], generator=torch.Generator().manual_seed(0))
     for last in (heads.lm_weight[:, order], heads.lm_weight[:, :, width]):
         other = MedusaHeads(heads.block_weight.data, heads.block_bias.data, last)
-        report = check_heads(with_heads(embedded, other), new_tokens=24)
+        report = check_heads(with_heads(shipped, other), new_tokens=24)
         assert report.verdict == "doubtful"
         assert "do not seem to belong together: head 1 is right" in report.message
         assert not any(head.better for head in report.heads)
 
 
 @pytest.mark.slow
-def test_heads_that_were_better_when_measured(embedded):
+def test_heads_that_were_better_when_measured(shipped):
     """As the right heads on another version of their base: not chance, and not what they were."""
-    heads = medusa_draft(embedded).heads
+    heads = medusa_draft(shipped).heads
     noise = torch.randn(heads.lm_weight.shape, generator=torch.Generator().manual_seed(0))
     last = heads.lm_weight + 0.7 * heads.lm_weight.std() * noise
-    worse = with_heads(embedded, MedusaHeads(heads.block_weight.data, heads.block_bias.data, last))
+    worse = with_heads(shipped, MedusaHeads(heads.block_weight.data, heads.block_bias.data, last))
     report = check_heads(worse, new_tokens=24)
     assert report.verdict == "weaker"
-    measured = f"{medusa_draft(embedded).accuracies[0][0]:.0%}"
+    measured = f"{medusa_draft(shipped).accuracies[0][0]:.0%}"
     assert f"were right {measured} of the time when measured, here it is" in report.message
     assert check_heads(changed_heads(worse, accuracies=None), new_tokens=24).ok
 

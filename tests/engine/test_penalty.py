@@ -151,11 +151,6 @@ PENALTY = {"penalty": 1.2, "penalty_window": 48}  # tokens leave the window with
 NEW = 72
 
 
-@pytest.fixture(scope="module")
-def shipped():
-    return load_engine(LoadConfig(dtype="float32", device="cpu"))
-
-
 def written(engine, **settings):
     config = GenerationConfig.of(max_new_tokens=NEW, ignore_eos=True, **settings)
     summary = engine.summary(config)
