@@ -20,8 +20,6 @@ from medusa_core.acceptance.verdict import longest_path
 from medusa_core.config import GenerationConfig
 from medusa_core.custom_generate.rules import ProcessedMatch
 from medusa_core.errors import MedusaError
-from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.model.target import Target
 
 VOCABULARY = 6  # few tokens, so that drafts are often right and token 0 is common
 
@@ -236,9 +234,8 @@ def test_the_greedy_choice_is_the_first_of_the_largest_or_of_what_is_no_number(d
 @pytest.fixture(scope="module")
 def target(library):
     """One of few tokens, so that it often agrees."""
-    made = Target(tiny.build_model(tiny.tiny_config(2, vocab_size=V, hidden_size=64, head_dim=16)))
-    assert choose_forward(made, library=library).native
-    return made
+    config = tiny.tiny_config(2, vocab_size=V, hidden_size=64, head_dim=16)
+    return tiny.target_in_c(tiny.build_model(config), library)
 
 
 @given(case=cases())

@@ -21,9 +21,7 @@ from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
 from medusa_core.engine import RunState
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.load import load_engine
-from medusa_core.model.target import Target
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
 EVERY = list(range(tiny.VOCABULARY))  # a draft vocabulary that is the target's
@@ -89,9 +87,7 @@ def test_every_tree_is_the_slow_version_s(engine, kind):
 
 
 def in_c(eagle, library):
-    target = Target(eagle.target.model)
-    assert choose_forward(target, library=library).native
-    return replace(eagle, target=target)
+    return replace(eagle, target=tiny.target_in_c(eagle.target.model, library))
 
 
 def test_both_forwards_give_the_same_run(eagle, library):

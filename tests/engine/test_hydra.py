@@ -18,10 +18,8 @@ from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.load import load_engine
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.model.target import Target
 from medusa_core.trees.tree import Topology, load_tree
 
 KINDS = {"mlp": False, "prefix-mlp": True}
@@ -44,9 +42,7 @@ def either_forward(request, hydra_engine, library):
     """The same engine with each forward of the target."""
     if request.param == "transformers":
         return hydra_engine
-    target = Target(hydra_engine.target.model)
-    assert choose_forward(target, library=library).native
-    return replace(hydra_engine, target=target)
+    return replace(hydra_engine, target=tiny.target_in_c(hydra_engine.target.model, library))
 
 
 def hydra_run(engine, prompt=PROMPT, **settings):

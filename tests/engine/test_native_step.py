@@ -18,7 +18,6 @@ from medusa_core.acceptance.sampling import largest
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.errors import MedusaError
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.llama.library import Library
@@ -53,10 +52,8 @@ def models():
 def engine_of(models, library, size):
     model, heads = models[size]
     engine = tiny.build_engine(model, None)
-    target = Target(model)
-    assert choose_forward(target, library=library).native
     draft = MedusaDraft(heads, library=library)
-    return replace(engine, target=target, drafts={"medusa": draft})
+    return replace(engine, target=tiny.target_in_c(model, library), drafts={"medusa": draft})
 
 
 @pytest.fixture(params=[16, 32])

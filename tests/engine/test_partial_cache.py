@@ -20,7 +20,6 @@ from medusa_core.drafters import make_drafter
 from medusa_core.drafters.ngram import NgramDrafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
-from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.memory import margin
 from medusa_core.longrun.memory import RunMemory, run_memory
 from medusa_core.model.features import Features
@@ -85,8 +84,7 @@ def held(partial, full, layer=0):
 @pytest.mark.parametrize("forward", ["c", "transformers"])
 def test_new_rows_replace_the_least_important_until_they_no_longer_fit(target, forward, library):
     if forward == "c":
-        target = Target(target.model)
-        assert choose_forward(target, library=library).native
+        target = tiny.target_in_c(target.model, library)
     text = tiny.random_tokens(60, seed=3)
     full = target.new_cache(80)
     partial = PartialCache(target, BUDGET, SINKS)

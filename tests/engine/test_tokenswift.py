@@ -15,8 +15,6 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_settings, make_drafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
-from medusa_core.llama.choose_forward import choose_forward
-from medusa_core.model.target import Target
 from medusa_core.trees.tree import load_tree
 
 BUDGET, SINKS = 32, 24  # few rows to choose, so that they are chosen anew every few steps
@@ -33,11 +31,8 @@ def swift():
 @pytest.fixture(params=["c", "transformers"])
 def any_forward(request, swift, library):
     """The same engine with each forward of the target."""
-    if request.param == "transformers":
-        return swift
-    target = Target(swift.target.model)
-    assert choose_forward(target, library=library).native
-    return replace(swift, target=target)
+    in_c = request.param == "c"
+    return replace(swift, target=tiny.target_in_c(swift.target.model, library)) if in_c else swift
 
 
 def swift_run(engine, prompt=PROMPT, **settings):

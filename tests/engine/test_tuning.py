@@ -78,9 +78,7 @@ def test_what_takes_too_long_is_given_up(clock):
 @pytest.fixture
 def target(library):
     """A tiny target on the forward in C."""
-    target = Target(tiny.build_model(tiny.tiny_config()))
-    assert choose_forward(target, library=library).native
-    return target
+    return tiny.target_in_c(tiny.build_model(tiny.tiny_config()), library)
 
 
 def test_threads_are_chosen_kept_and_used(monkeypatch, measuring, target):

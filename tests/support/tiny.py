@@ -28,6 +28,7 @@ from medusa_core.decoding import Step
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.engine import Engine, EngineInfo
+from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.llama.greedy import GreedySteps, Guessing, Made
 from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
@@ -131,6 +132,13 @@ def build_engine(model: PreTrainedModel, heads: MedusaHeads | None, *, tokenizer
     )  # fmt: skip
     drafts = {"medusa": MedusaDraft(heads)} if heads else {}
     return Engine(target, drafts, tiny_tokenizer() if tokenizer else None, info)
+
+
+def target_in_c(model: PreTrainedModel, library) -> Target:
+    """The model's target with the forward in C."""
+    target = Target(model)
+    assert choose_forward(target, library=library).native
+    return target
 
 
 def load_from(folder, **settings) -> Engine:
