@@ -20,6 +20,7 @@ SETTINGS = {
     "loose": {"acceptance": "typical", "temperature": 1.0, "epsilon": 0.01},
     "plain": {"method": "none"},
     "plain, sampled": {"method": "none", "temperature": 1.0},
+    "a tree of another shape in each step": {"method": "ngram"},
 }
 
 

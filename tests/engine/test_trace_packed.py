@@ -16,39 +16,25 @@ from medusa_core.api import load
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import TraceBuilder, write_trace
-from medusa_core.trace.format import RunTrace, parse_trace, read_trace
+from medusa_core.trace.format import parse_trace, read_trace
 from medusa_core.trace.packed import MOST_CHARACTERS, Tables, packed, packed_step, unpacked
 from medusa_core.trace.run_record import WINDOW, RunRecord
 
-SETTINGS = {
-    "greedy": {},
-    "sampled": {"temperature": 0.8, "seed": 3},
-    "typical": {"acceptance": "typical", "temperature": 0.7},
-    "plain": {"method": "none"},
-    "a tree of another shape in each step": {"method": "ngram"},
-}
 
-
-def record(engine, **settings):
-    tree = {} if "method" in settings else {"tree": "cartesian-4x2x2"}
-    config = GenerationConfig.of(max_new_tokens=30, **tree, **settings)
+def record(engine):
+    config = GenerationConfig.of(
+        max_new_tokens=30, tree="cartesian-4x2x2", acceptance="typical", temperature=0.7
+    )
     return tiny.recorded(engine, config)
 
 
 @pytest.fixture(scope="module")
 def whole(engine):
-    return record(engine, **SETTINGS["typical"]).packed()
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_records_come_back(engine, name):
-    trace = record(engine, **SETTINGS[name]).finish()
-    assert unpacked(json.loads(json.dumps(packed(trace)))) == trace
-    assert RunTrace.model_validate(trace).model_dump() == trace
+    return record(engine).packed()
 
 
 def test_what_differs_between_siblings_comes_back(engine):
-    trace = record(engine, **SETTINGS["typical"]).finish()
+    trace = record(engine).finish()
     first, second = trace["steps"][0]["nodes"][1:3]
     assert first["parent"] == second["parent"]
     second["entropy"], second["threshold"], second["text"] = 1.25, None, "another text of the same token"
