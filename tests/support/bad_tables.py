@@ -135,7 +135,7 @@ BASES: dict[str, Row] = {
         r"names \.\./x\.safetensors, which is not there", "fetch or save",
     ),
     "more numbers than there is memory": Row(
-        base(settings(hidden_size=10**6, intermediate_size=10**6)), "needs about .* GB of memory, .* free",
+        base(settings(hidden_size=10**6, intermediate_size=10**6)), "needs about .* TB of memory, .* free",
         "smaller model|--", LM_HEAD | {"train", "fit"},
     ),
     "no tokenizer": Row(
