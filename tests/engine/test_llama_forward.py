@@ -30,6 +30,7 @@ from medusa_core.trees.token_tree import TokenTree
 
 CPU = torch.device("cpu")
 DEEPEST = 64  # nodes that a drafter puts behind each other (lookup_tokens)
+SLOW_ISAS = [pytest.param(isa.name, marks=pytest.mark.slow) for isa in INSTRUCTION_SETS.get(machine(), ())]
 DTYPES = [torch.bfloat16, torch.float32]
 SIZES = {
     "vocab_size": VOCABULARY, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -233,10 +234,7 @@ def test_a_node_has_the_bits_of_its_token_alone(name, dtype, int8, some_library,
             cache.truncate(length)
 
 
-@pytest.mark.parametrize(
-    "isa",
-    ["", *(pytest.param(isa.name, marks=pytest.mark.slow) for isa in INSTRUCTION_SETS.get(machine(), ()))],
-)
+@pytest.mark.parametrize("isa", ["", *SLOW_ISAS])
 @torch.inference_mode()
 def test_the_deepest_tree_that_a_drafter_makes_is_exact_too(isa, llama_libraries):
     """Its nodes lie at other slots than in a text, each behind one that it does not see."""
