@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
 from medusa_core.checkpoints import download
-from medusa_core.checkpoints.locate import locate, locate_model
+from medusa_core.checkpoints.locate import locate
 from medusa_core.cli import load as load_line
 from medusa_core.cli.main import main
 from medusa_core.config import LoadConfig
@@ -219,12 +219,6 @@ def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
     monkeypatch.setitem(locate.__globals__, "snapshot_download", broken)
     with pytest.raises(MedusaError, match="ReadError: the line went dead"):
         load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
-
-
-def test_mistrals_second_copy_of_the_weights_stays_where_it_is(hub):
-    folder = hub.repositories["a/base"]
-    shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors")
-    assert not (locate_model("a/base") / "consolidated.safetensors").exists()
 
 
 # --- memory that runs out while loading --------------------------------------------------------------------
