@@ -136,7 +136,7 @@ def test_they_are_those_of_a_run_and_of_its_trace(folder):
     assert settings_of(engine, config)["draft_nodes"] == 4
     merged = GenerationConfig.of(method="eagle3+ngram")
     assert drafter_settings(merged, draft_of(engine.drafts, merged)).draft_nodes == 4
-    assert usual_settings({"eagle3": BROUGHT})["ngram"]["draft_nodes"] == 15
+    assert usual_settings({"eagle3": BROUGHT_SETTINGS})["ngram"]["draft_nodes"] == 15
 
 
 def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
