@@ -15,6 +15,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.drafters import drafter_settings, make_drafter
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
+from medusa_core.model.target import Target
 from medusa_core.trees.tree import load_tree
 
 BUDGET, SINKS = 32, 24  # few rows to choose, so that they are chosen anew every few steps
