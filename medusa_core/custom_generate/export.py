@@ -20,8 +20,13 @@ FOLDER = "custom_generate"  # as transformers calls it
 _PACKAGE = "medusa_core"
 _IMPORT = re.compile(rf"^from ({_PACKAGE}(?:\.\w+)*) import (.+)$", re.MULTILINE)
 _FOR_ANNOTATIONS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
-# Only Python files travel with generate.py, so the published trees become one.
-_TREES_FILE = 'resources.files("medusa_core.trees").joinpath("published.json").read_text(encoding="utf-8")'
+# Only Python files travel with generate.py, so what modules read beside themselves becomes one, by name.
+_TEXTS = {
+    'resources.files("medusa_core.trees").joinpath("published.json").read_text(encoding="utf-8")': (
+        "PUBLISHED_TREES", "trees/published.json",
+    ),
+    'Path(__file__).with_suffix(".h").read_text(encoding="utf-8")': ("STRUCTURES", "llama/structures.h"),
+}  # fmt: skip
 _REQUIREMENTS = "torch>=2.9.1\ntransformers>=5.23\nhuggingface-hub>=2.4\nsafetensors>=0.8\nnetworkx>=3.6\n"
 _GENERATE = '''"""Medusa decoding for ``model.generate(..., custom_generate=…, trust_remote_code=True)``."""
 
@@ -82,7 +87,7 @@ def export_custom_generate(folder: Path) -> list[Path]:
         "README.md": _README,
         f"{FOLDER}/requirements.txt": _REQUIREMENTS,
         f"{FOLDER}/generate.py": _GENERATE,
-        f"{FOLDER}/published_trees.py": _published_trees(),
+        f"{FOLDER}/texts.py": _texts(),
     }
     contents |= {f"{FOLDER}/{_flat(name)}.py": _rewritten(source) for name, source in _modules().items()}
     try:
@@ -141,13 +146,15 @@ def _rewritten(source: str) -> str:
         return f"from .{_flat(module)} import {names}"
 
     text = _IMPORT.sub(beside, _FOR_ANNOTATIONS.sub("", source))
-    if _TREES_FILE in text:
-        text = text.replace(_TREES_FILE, "PUBLISHED_TREES").replace(
-            "from .errors import", "from .published_trees import PUBLISHED_TREES\nfrom .errors import", 1
-        )
+    for reading, (name, _) in _TEXTS.items():
+        if reading in text:
+            text = text.replace(reading, name).replace(
+                "\nimport ", f"\nfrom .texts import {name}\nimport ", 1
+            )
     return text
 
 
-def _published_trees() -> str:
-    text = files(f"{_PACKAGE}.trees").joinpath("published.json").read_text(encoding="utf-8")
-    return f'"""The trees of the public Medusa code, as JSON."""\n\nPUBLISHED_TREES = """{text}"""\n'
+def _texts() -> str:
+    package = files(_PACKAGE)
+    texts = ((name, package.joinpath(file).read_text(encoding="utf-8")) for name, file in _TEXTS.values())
+    return "\n".join(f'{name} = r"""{text}"""' for name, text in texts) + "\n"

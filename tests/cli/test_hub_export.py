@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from paths import ROOT
 
 from medusa_core.checkpoints.names import HEADS_FOLDER
 from medusa_core.cli.main import main
-from medusa_core.custom_generate.export import export_custom_generate
+from medusa_core.custom_generate.export import FOLDER, export_custom_generate
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,19 @@ def test_the_exported_code_stands_alone(exported):
     lowest = {line.partition(",")[0] for line in project["dependencies"]}
     assert set((code / "requirements.txt").read_text("utf-8").split()) <= lowest
     assert "custom_generate" in (exported / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_exported_code_is_imported_as_transformers_does(exported, monkeypatch):
+    """What transformers copies are its Python files alone, so nothing else beside them is read."""
+    monkeypatch.syspath_prepend(exported)
+    before = set(sys.modules)
+    try:
+        module = importlib.import_module(f"{FOLDER}.generate")
+    finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] == FOLDER:
+                del sys.modules[name]
+    assert module.generate.__module__ == f"{FOLDER}.custom_generate_generate"
 
 
 SCRIPT = """
