@@ -103,6 +103,7 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
 
     Raises MedusaError when those do not fit the model or the settings.
     """
+    torch.manual_seed(config.seed)  # the prefix layer starts random
     text = model.config.get_text_config(decoder=True)
     lm_head = frozen_head(model).float()
     wanted = Kind(Arch.PREFIX_MLP if config.prefix else Arch.MLP, config.heads, config.head_layers)
