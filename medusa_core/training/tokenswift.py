@@ -15,11 +15,9 @@ from typing import cast
 import torch
 from transformers import PreTrainedModel
 
-from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.sources import locate_heads
-from medusa_core.drafters.tokenswift.files import read_state, save_heads
+from medusa_core.drafters.tokenswift.files import epsilon_of, read_heads, save_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
-from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
 from medusa_core.errors import MedusaError
 from medusa_core.model.recording import final_norm, states_before_norm
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen
@@ -83,11 +81,10 @@ def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftH
     if not config.start:
         norm = cast("torch.Tensor", final_norm(model).weight)
         return TokenSwiftHeads.fresh(lm_head, norm, config.heads, epsilon_of(text))
-    folder = locate_heads(config.start)
-    count = count_of(read_config(folder), str(folder))
-    if count != config.heads:
+    heads = read_heads(locate_heads(config.start), lm_head, text)
+    if heads.count != config.heads:
         raise MedusaError(
-            f"{config.start} has {count} heads, the settings ask for {config.heads}: set --heads to what it "
-            "has"
+            f"{config.start} has {heads.count} heads, the settings ask for {config.heads}: set --heads to "
+            "what it has"
         )
-    return from_public(read_state(folder), count, lm_head, text, str(folder)).requires_grad_(True).train()
+    return heads.requires_grad_(True).train()

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import read_config
 from medusa_core.drafters._head_trees import HeadsDraft, budget_tree, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies
-from medusa_core.drafters.tokenswift.files import read_state
+from medusa_core.drafters.tokenswift.files import read_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
-from medusa_core.drafters.tokenswift.layout import count_of, from_public
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.trees.search import assumed_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian
@@ -62,11 +60,8 @@ class TokenSwiftDraft(HeadsDraft):
 
 def load(folder: Path, target: Target) -> TokenSwiftDraft:
     """Read heads, tree and accuracies. Raises MedusaError when they do not fit the target."""
-    source = str(folder)
-    count = count_of(read_config(folder), source)
-    lm_head = target.held.lm_head()
-    heads = from_public(read_state(folder), count, lm_head, target.config, source)
+    heads = read_heads(folder, target.held.lm_head(), target.config)
     return TokenSwiftDraft(
         heads.requires_grad_(False).eval(),
-        *tree_and_accuracies(folder, count, target.output_device),
+        *tree_and_accuracies(folder, heads.count, target.output_device),
     )
