@@ -1,5 +1,6 @@
 """Drafters, one file or folder each, found by its name: who proposes the tree that the target verifies.
 
+Modules whose names begin with an underscore are what drafters share.
 A method is one drafter, or one and another that joins in ("medusa+ngram"): their trees are merged.
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The

@@ -1,7 +1,4 @@
-"""Weights of drafters as they are loaded for one target, and the memory and time that they take.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""Weights of drafters as they are loaded for one target, and the memory and time that they take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the decode loop asks of a drafter.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""What the decode loop asks of a drafter."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Trees of one shape, filled with guesses that depend on the depth alone, whatever the path to them is.
 
-The leading underscore keeps this module out of the list of drafters. Medusa paper §2.1.2.
+Medusa paper §2.1.2.
 
 N nodes · B texts · V vocabulary
 """

@@ -1,7 +1,4 @@
-"""Trees filled by heads: how a run's settings name them. All but the dynamic ones keep one shape.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""Trees filled by heads: how a run's settings name them. All but the dynamic ones keep one shape."""
 
 from __future__ import annotations
 

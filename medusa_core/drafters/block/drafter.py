@@ -46,7 +46,6 @@ class BlockDraft(Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return f"Block drafter of {self.model.block} tokens"
 
     def tensors(self) -> Iterator[torch.Tensor]:
@@ -83,22 +82,18 @@ class BlockDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it has read."""
         return self._cache.length
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of its keys and values."""
         return self._cache.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of its keys and values after a text of so many rows."""
         shape, layers = self._model.shape, len(self._model.layers)
         row = 2 * layers * shape.key_heads * shape.head_size * self._embedding.itemsize
         return row * (rows + self._model.block)
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows and the block behind it."""
         self._rotary.prepare(rows + self._model.block)
         self._cache.reserve(rows + self._model.block)
 
@@ -113,7 +108,6 @@ class BlockDrafter(Drafter):
         self._last = fused[-1]
 
     def truncate(self, length: int) -> None:
-        """Forget the text after ``length`` tokens."""
         self._cache.truncate(length)
 
     def propose(self, root: int, depth: int) -> TokenTree:

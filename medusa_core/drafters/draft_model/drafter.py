@@ -55,20 +55,16 @@ class ModelDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it knows."""
         return len(self._tokens)
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of its own key-value cache."""
         return self._cache.nbytes if self._cache is not None else 0
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of its own key-value cache after a text of so many rows."""
         return self._model.cache_bytes(self._slots(rows))
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
         slots = self._slots(rows)
         if self._cache is None:
             self._cache = self._model.new_cache(slots)
@@ -76,7 +72,6 @@ class ModelDrafter(Drafter):
             self._cache.reserve(slots)
 
     def sample_by(self, sampling: Sampling | None) -> None:
-        """Draw the guesses of this run by ``sampling``; None takes the likeliest."""
         self._sampling = sampling
 
     def propose(self, root: int, depth: int) -> TokenTree:

@@ -69,7 +69,6 @@ class Eagle3Draft(Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return "EAGLE-3"
 
     def tensors(self) -> Iterator[torch.Tensor]:

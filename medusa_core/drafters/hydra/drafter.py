@@ -65,15 +65,12 @@ class HydraDrafter(Drafter):
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the prefix layer's keys and values."""
         return self._cache.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of the prefix layer's keys and values after a text of so many rows."""
         return self._heads.prefix.row_bytes * rows if self._heads.prefix is not None else 0
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows."""
         self._cache.reserve(rows)
 
     @property

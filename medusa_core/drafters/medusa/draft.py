@@ -68,12 +68,10 @@ class MedusaDraft(HeadsDraft):
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
-        """Best guesses of every head at every position of a text from ``start`` on: [K, T − start, R]."""
         _, hidden = target.read(tokens)
         return self.heads(hidden[start:].to(self.heads.block_weight)).topk(ranks, dim=-1).indices
 
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says."""
         heads = self.heads
         if bool(heads.block_weight.any()) or bool(heads.block_bias.any()):
             return False
@@ -84,7 +82,6 @@ class MedusaDraft(HeadsDraft):
         return all(own.shape == lm_head.shape and torch.equal(own, lm_head) for own in heads.lm_weight)
 
     def tree(self, name: str | Topology) -> Topology:
-        """The tree that a setting names (``named_tree``)."""
         if name == AUTO and self.fastest is not None:
             return self.fastest.topology
         return super().tree(name)

@@ -82,7 +82,6 @@ class MedusaDrafter(Drafter):
         return Guesses.of(self._heads(hidden, asked).float(), self._tree.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the hidden state of the last token."""
         self._hidden = features[-1]
 
     @property

@@ -28,7 +28,6 @@ class NativeMtpNetwork(NativeNetwork):
         return features
 
     def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """As ``NativeNetwork``."""
         assert isinstance(self._draft, MtpLayer)
         return self.join(self._draft.normed(F.embedding(tokens, self._embedding), features))
 
@@ -41,7 +40,6 @@ class MtpDraft(Eagle3Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return "MTP layer"
 
 

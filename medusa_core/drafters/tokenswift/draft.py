@@ -39,12 +39,10 @@ class TokenSwiftDraft(HeadsDraft):
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
-        """Best guesses of every head at every position of a text from ``start`` on: [K, T − start, R]."""
         _, hidden = target.read(tokens, UNNORMED)
         return self.heads(hidden[start:].to(self.heads.linear)).topk(ranks, dim=-1).indices
 
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says, as fresh ones do."""
         return not bool(self.heads.linear.any())
 
     def tree(self, name: str | Topology) -> Topology:
