@@ -14,7 +14,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,12 +76,14 @@ def method(name: str) -> Method:
     if name not in method_names():
         raise MedusaError(f"no method {name!r:.30}: {name_fix(name, method_names(), methods_in_words())}")
     first, second = map(method, drafters_of(name))
+    # Settings of both, each name once; where they share one it has the first drafter's default.
+    settings = make_dataclass("Settings", (), bases=(first.settings, second.settings), frozen=True)
     return replace(
         first,
         title=f"{first.title} + {second.joins}",
         mark=first.mark + second.mark,
         help="both draft, and their guesses are merged into one tree",
-        settings=_union(first.settings, second.settings),
+        settings=settings,
         fixed_tree=False,
         cost="",
         design="",
@@ -205,12 +207,3 @@ def load_draft(name: str, folder: Path, target: Target) -> Draft:
 def draft_size(folder: Path, base: ModelSize) -> DraftSize:
     """The memory that weights in ``folder`` take beside ``base``. Raises MedusaError for a damaged file."""
     return pkgutil.resolve_name(method(owner_of(folder)).size)(folder, base)
-
-
-def _union(first: type, second: type) -> type:
-    """The settings of two drafters in one record, each name once."""
-    items = {item.name: item for item in (*fields(second), *fields(first))}
-    named = [
-        (item.name, item.type, field(default=item.default, metadata=item.metadata)) for item in items.values()
-    ]
-    return make_dataclass(f"{first.__qualname__}And{second.__qualname__}", named, frozen=True)
