@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import torch
 
 from medusa_core.drafters import Drafter
-from medusa_core.trees.token_tree import union
-
-if TYPE_CHECKING:
-    import torch
-
-    from medusa_core.model.kv_cache import TreeCache
-    from medusa_core.trees.token_tree import TokenTree
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.trees.token_tree import TokenTree, union
 
 
 class MergedDrafter(Drafter):

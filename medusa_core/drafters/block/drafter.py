@@ -8,49 +8,39 @@ T tokens · K rows of a block · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
-from medusa_core.drafters import Draft, Drafter
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
 from medusa_core.drafters.block import NAME, Settings
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
-from medusa_core.drafters.eagle3.draft import target_embedding
-from medusa_core.drafters.eagle3.model import attention_by, rotary_table
+from medusa_core.drafters.eagle3.draft import LayerDraft, target_embedding
+from medusa_core.drafters.eagle3.model import attention_by
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import Features
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)
-class BlockDraft(Draft):
-    """A drafter's network on the device of the target's LM head and in its dtype."""
+class BlockDraft(LayerDraft):
+    """A drafter's network."""
 
     model: BlockModel
-    embedding: torch.Tensor  # [V, d], the target's own wherever possible
-    rotary: RotaryTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
 
     @property
     def label(self) -> str:
         return f"Block drafter of {self.model.block} tokens"
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """Its own weights, without embedding and LM head."""
-        yield from self.model.parameters()
 
 
 def load(folder: Path, target: Target) -> BlockDraft:

@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 
+from medusa_core.acceptance.sampling import Sampling
 from medusa_core.drafters import Drafter
 from medusa_core.drafters.draft_model import NAME, Settings
+from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.drafters.draft_model.growth import Growth
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
-
-if TYPE_CHECKING:
-    from medusa_core.acceptance.sampling import Sampling
-    from medusa_core.drafters.draft_model.draft import ModelDraft
-    from medusa_core.model.kv_cache import TreeCache
-    from medusa_core.model.target import Target
 
 _SHORT = 8  # so many tokens of the text are read as a tree, by a forward that a GPU has captured
 

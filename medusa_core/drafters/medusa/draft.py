@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,13 +19,11 @@ from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.errors import MedusaError
+from medusa_core.llama.library import Library
+from medusa_core.model.target import Target
 from medusa_core.trees.budget import LatencyPoint, best_tree
 from medusa_core.trees.search import FoundTree
 from medusa_core.trees.tree import Topology
-
-if TYPE_CHECKING:
-    from medusa_core.llama.library import Library
-    from medusa_core.model.target import Target
 
 
 @dataclass(frozen=True)

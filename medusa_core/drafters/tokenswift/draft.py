@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,11 +13,9 @@ from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.tokenswift.files import read_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
 from medusa_core.model.features import BEFORE_NORM, Features
+from medusa_core.model.target import Target
 from medusa_core.trees.search import assumed_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian
-
-if TYPE_CHECKING:
-    from medusa_core.model.target import Target
 
 UNNORMED = Features((BEFORE_NORM,))  # input of the heads
 _WIDTH = 3  # guesses of each head in the paper's tree, one of the model itself before them
