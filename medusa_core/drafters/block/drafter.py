@@ -19,9 +19,10 @@ from torch.nn import functional as F
 from medusa_core.drafters import Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
-from medusa_core.drafters.block import NAME, Settings
+from medusa_core.drafters.block import NAME
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.draft import LayerDraft, target_embedding
 from medusa_core.drafters.eagle3.model import attention_by
 from medusa_core.errors import MedusaError
