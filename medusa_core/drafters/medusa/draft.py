@@ -17,8 +17,9 @@ from medusa_core.drafters._head_trees import AUTO, HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
+from medusa_core.drafters.medusa.native_heads import MOST_ROWS, native_heads
 from medusa_core.errors import MedusaError
+from medusa_core.llama.greedy import Heads
 from medusa_core.llama.library import Library
 from medusa_core.model.target import Target
 from medusa_core.trees.budget import LatencyPoint, best_tree
@@ -36,11 +37,9 @@ class MedusaDraft(HeadsDraft):
     library: Library | None = None  # computes the heads in C; None leaves them to torch
 
     @cached_property
-    def native(self) -> NativeHeads | None:
+    def native(self) -> Heads | None:
         """The heads in C, packed at the first run; None where torch computes them."""
-        if self.library is not None and NativeHeads.takes(self.heads):
-            return NativeHeads(self.heads, self.library)
-        return None
+        return None if self.library is None else native_heads(self.heads, self.library)
 
     def require_accuracies(self) -> list[list[float]]:
         """The accuracies. Raises MedusaError when they were not measured."""

@@ -19,8 +19,8 @@ from medusa_core.drafters._head_trees import TreeSettings, dynamic_nodes, is_dyn
 from medusa_core.drafters.medusa import NAME
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
-from medusa_core.llama.greedy import Guessing
+from medusa_core.drafters.medusa.native_heads import MOST_ROWS
+from medusa_core.llama.greedy import Guessing, Heads
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
@@ -45,7 +45,7 @@ class MedusaDrafter(Drafter):
         heads: MedusaHeads,
         tree: Topology | int,
         device: torch.device,
-        native: NativeHeads | None = None,
+        native: Heads | None = None,
     ) -> None:
         """``tree`` is that of all steps, or how many nodes at most a new tree has in each, with the root.
 
@@ -78,7 +78,7 @@ class MedusaDrafter(Drafter):
 
     def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
         if self._native is not None and len(hidden) <= MOST_ROWS:
-            return self._native.best(hidden, asked, self._tree.ranks)
+            return Guesses(*self._native.best(hidden, asked, self._tree.ranks))
         return Guesses.of(self._heads(hidden, asked).float(), self._tree.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
@@ -90,7 +90,7 @@ class MedusaDrafter(Drafter):
         tree = self._tree
         if self._native is None or not isinstance(tree, GuessTree):
             return None
-        return Guessing(tree.shape(), tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
+        return Guessing(tree.shape(), tree.places, self._native, max(1, tree.depth), tree.ranks)
 
 
 def _origin(depth: int, rank: int) -> Origin:
