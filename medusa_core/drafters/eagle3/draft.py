@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -58,6 +58,21 @@ class Eagle3Draft(LayerDraft):
     library: Library | None = None  # computes the layer in C
     capture: Capture | None = None  # captures the growth of a tree on a GPU
 
+    @classmethod
+    def filled(
+        cls,
+        model: DraftModel,
+        state: State,
+        target: Target,
+        embedding: torch.Tensor,
+        layers: tuple[int, ...],
+        notes: tuple[str, ...],
+    ) -> Self:
+        """A draft for a target, whose network, without numbers so far, gets tensors that fit."""
+        place(model, state, target.output_device, target.dtype)
+        model.requires_grad_(False).eval()
+        return cls(model, embedding, layers, target.library, target.capture, notes=notes)
+
     @cached_property
     def network(self) -> Network:
         """The draft model as drafters run it; C packs its weights at the first run."""
@@ -98,17 +113,9 @@ def build(
     """A draft model from tensors that fit, placed for a target."""
     with torch.device("meta"):
         model = DraftModel(shape)
-    place(model, state, target.output_device, target.dtype)
     count = target.config.num_hidden_layers
     layers = states_read(shape.layers or feature_layers(count), count)
-    return Eagle3Draft(
-        model.requires_grad_(False).eval(),
-        embedding,
-        layers,
-        notes=notes,
-        library=target.library,
-        capture=target.capture,
-    )
+    return Eagle3Draft.filled(model, state, target, embedding, layers, notes)
 
 
 def place(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
