@@ -132,12 +132,7 @@ def _empty(kind: Kind, base: Any, rows: int) -> HydraHeads:
     width = base.hidden_size
     with torch.device("meta"):
         heads = [
-            HydraHead(
-                nn.Linear(inputs, width),
-                nn.Linear(inputs, width),
-                [nn.Linear(width, width) for _ in range(kind.layers - 1)],
-                nn.Linear(width, rows),
-            )
+            HydraHead(inputs, width, rows, kind.layers)
             for inputs in range(2 * width, (kind.heads + 2) * width, width)
         ]
     return HydraHeads(heads, PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None)
