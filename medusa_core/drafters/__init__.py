@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.acceptance import NoSettings as NoSettings
 from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
-from medusa_core.drafters._draft import Draft as Draft
-from medusa_core.drafters._draft import DraftSize as DraftSize
-from medusa_core.drafters._draft import Reading as Reading
+from medusa_core.drafters._drafter import Colour as Colour
+from medusa_core.drafters._drafter import Draft as Draft
 from medusa_core.drafters._drafter import Drafter as Drafter
+from medusa_core.drafters._drafter import Drafting as Drafting
+from medusa_core.drafters._drafter import DraftSize as DraftSize
+from medusa_core.drafters._drafter import Method as Method
+from medusa_core.drafters._drafter import Reading as Reading
 from medusa_core.drafters._head_trees import HeadsDraft as HeadsDraft
 from medusa_core.drafters._head_trees import is_dynamic
-from medusa_core.drafters._method import Colour as Colour
-from medusa_core.drafters._method import Drafting as Drafting
-from medusa_core.drafters._method import Method as Method
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
