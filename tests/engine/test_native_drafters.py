@@ -15,8 +15,8 @@ from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.hydra.draft import NativeLinear, in_c
 from medusa_core.drafters.hydra.heads import HydraHeads
+from medusa_core.drafters.medusa.draft import native_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import native_heads
 from medusa_core.drafters.mtp.drafter import NativeMtpNetwork
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.kv_cache import TreeCache

@@ -17,14 +17,17 @@ from medusa_core.drafters._head_trees import AUTO, HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS, native_heads
 from medusa_core.errors import MedusaError
 from medusa_core.llama.greedy import Heads
 from medusa_core.llama.library import Library
+from medusa_core.llama.panels import Panels
+from medusa_core.llama.weights import COPY_LIMIT
 from medusa_core.model.target import Target
 from medusa_core.trees.budget import LatencyPoint, best_tree
 from medusa_core.trees.search import FoundTree
 from medusa_core.trees.tree import Topology
+
+MOST_ROWS = 4  # with more rows the stacked heads in torch are no slower than C
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,22 @@ class MedusaDraft(HeadsDraft):
         if name == AUTO and self.fastest is not None:
             return self.fastest.topology
         return super().tree(name)
+
+
+def native_heads(heads: MedusaHeads, library: Library) -> Heads | None:
+    """The heads in C; None where C does not compute them, and where copies of them would be too large.
+
+    LM heads of their own have 8 bits unless in float32, since reading them is most of the time.
+    """
+    weight, last = heads.block_weight.detach(), heads.lm_weight.detach()
+    computed = type(heads) is MedusaHeads and last.dtype in (torch.bfloat16, torch.float32)
+    if not computed or last.device.type != "cpu" or last.nbytes > COPY_LIMIT:
+        return None
+    if heads.shares_lm_head:
+        panels = [Panels.of(last)] * heads.count
+    else:
+        panels = [Panels.of(one, int8=last.dtype != torch.float32) for one in last]
+    return Heads(weight, heads.block_bias.detach(), panels, library)
 
 
 def owns(folder: Path) -> bool:

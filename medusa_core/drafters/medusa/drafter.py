@@ -17,8 +17,7 @@ from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._head_trees import TreeSettings, dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa import NAME
-from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS
+from medusa_core.drafters.medusa.draft import MOST_ROWS, MedusaDraft
 from medusa_core.llama.greedy import Guessing
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
