@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from numbers import Integral, Real
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -194,6 +194,13 @@ def pick_settings(kind: type[Settings], options: Mapping[str, Any]) -> Settings:
     picked = kind(**{item.name: options[item.name] for item in fields(kind) if item.name in options})
     check_settings(picked)
     return picked
+
+
+def with_defaults(kind: type[Settings], **defaults: Any) -> type[Settings]:
+    """The same settings with other defaults."""
+    own = [item for item in fields(kind) if item.name in defaults]
+    changed = [(i.name, i.type, field(default=defaults[i.name], metadata=i.metadata)) for i in own]
+    return make_dataclass(kind.__name__, changed, bases=(kind,), frozen=True)
 
 
 def check_settings(config: Any) -> None:

@@ -32,7 +32,7 @@ from medusa_core.decoding import decode
 from medusa_core.drafters._head_trees import DEFAULT, TreeSettings
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.drafter import build
+from medusa_core.drafters.medusa.drafter import MedusaDrafter
 from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
 from medusa_core.errors import MedusaError
@@ -148,7 +148,7 @@ def medusa_generate(
         else:
             rule = ProcessedMatch(processors, input_ids, sample=bool(generation_config.do_sample))
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
-        drafter = build(target, found, _tree_settings(medusa_tree))
+        drafter = MedusaDrafter(target, found, _tree_settings(medusa_tree))
         tokens, steps = [], 0
         for step in decode(target, drafter, rule, prompt, stopper, budget):
             tokens += step.emitted

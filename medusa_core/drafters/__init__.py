@@ -1,5 +1,6 @@
 """Drafters, one file or folder each, found by its name: who proposes the tree that the target verifies.
 
+Modules whose names begin with an underscore are what drafters share.
 A method is one drafter, or one and another that joins in ("medusa+ngram"): their trees are merged.
 A drafter's module defines ``METHOD``, a ``Method`` that says what the drafter is called, which settings it
 has and where its code is. That code is imported when it is needed, so a module costs nothing until then. The
@@ -13,21 +14,21 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Collection, Mapping
-from dataclasses import field, fields, make_dataclass, replace
+from dataclasses import make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.acceptance import NoSettings as NoSettings
 from medusa_core.config import WITHOUT_WEIGHTS, GenerationConfig, pick_settings
-from medusa_core.drafters._draft import Draft as Draft
-from medusa_core.drafters._draft import DraftSize as DraftSize
-from medusa_core.drafters._draft import Reading as Reading
+from medusa_core.drafters._drafter import Colour as Colour
+from medusa_core.drafters._drafter import Draft as Draft
 from medusa_core.drafters._drafter import Drafter as Drafter
+from medusa_core.drafters._drafter import Drafting as Drafting
+from medusa_core.drafters._drafter import DraftSize as DraftSize
+from medusa_core.drafters._drafter import Method as Method
+from medusa_core.drafters._drafter import Reading as Reading
 from medusa_core.drafters._head_trees import HeadsDraft as HeadsDraft
 from medusa_core.drafters._head_trees import is_dynamic
-from medusa_core.drafters._method import Colour as Colour
-from medusa_core.drafters._method import Drafting as Drafting
-from medusa_core.drafters._method import Method as Method
 from medusa_core.errors import MedusaError, name_fix
 
 if TYPE_CHECKING:
@@ -75,12 +76,14 @@ def method(name: str) -> Method:
     if name not in method_names():
         raise MedusaError(f"no method {name!r:.30}: {name_fix(name, method_names(), methods_in_words())}")
     first, second = map(method, drafters_of(name))
+    # Settings of both, each name once; where they share one it has the first drafter's default.
+    settings = make_dataclass("Settings", (), bases=(first.settings, second.settings), frozen=True)
     return replace(
         first,
         title=f"{first.title} + {second.joins}",
         mark=first.mark + second.mark,
         help="both draft, and their guesses are merged into one tree",
-        settings=_union(first.settings, second.settings),
+        settings=settings,
         fixed_tree=False,
         cost="",
         design="",
@@ -204,12 +207,3 @@ def load_draft(name: str, folder: Path, target: Target) -> Draft:
 def draft_size(folder: Path, base: ModelSize) -> DraftSize:
     """The memory that weights in ``folder`` take beside ``base``. Raises MedusaError for a damaged file."""
     return pkgutil.resolve_name(method(owner_of(folder)).size)(folder, base)
-
-
-def _union(first: type, second: type) -> type:
-    """The settings of two drafters in one record, each name once."""
-    items = {item.name: item for item in (*fields(second), *fields(first))}
-    named = [
-        (item.name, item.type, field(default=item.default, metadata=item.metadata)) for item in items.values()
-    ]
-    return make_dataclass(f"{first.__qualname__}And{second.__qualname__}", named, frozen=True)

@@ -1,14 +1,14 @@
-"""What the decode loop asks of a drafter.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""A drafter's description, its weights, and what the decode loop asks of it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Self
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
+from medusa_core.acceptance import NoSettings
 from medusa_core.model.features import NO_FEATURES, Features
 
 if TYPE_CHECKING:
@@ -18,6 +18,119 @@ if TYPE_CHECKING:
     from medusa_core.llama.greedy import Guessing
     from medusa_core.model.kv_cache import TreeCache
     from medusa_core.trees.token_tree import TokenTree
+
+
+@dataclass(frozen=True)
+class Colour:
+    """The colour of a drafter's accepted guesses, with a contrast of 4.5:1 on either ground."""
+
+    light: str  # on the light ground
+    dark: str  # on the dark one
+    # The two ends of the scale in which charts on the light ground show shares, from none to all.
+    pale: str
+    deep: str
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """How a drafter drafts, in the words of the page: its picture is drawn from them and a step's nodes.
+
+    ``reads`` are the things a draft starts from, ``who`` reads them. ``feeds`` is what each level is given of
+    the one before, "" where all levels are guessed at once: then one round makes the whole draft. ``levels``
+    name the columns of guesses; the last name counts on in {0}. ``words`` are whole sentences: who reads
+    what, how often, and what the next guess is made with.
+    """
+
+    reads: tuple[str, ...]
+    who: str
+    words: tuple[str, str, str]
+    feeds: str = ""
+    levels: tuple[str, ...] = ("token {0}",)
+
+
+@dataclass(frozen=True)
+class Method:
+    """The description that a drafter's module gives of itself.
+
+    The callables are named as "package.module:name", so that reading them imports neither torch nor a model:
+    ``build(target, draft, settings) -> Drafter``; ``load(folder, target) -> Draft`` for a folder of weights
+    that ``owns(folder) -> bool`` recognised; ``size(folder, base) -> DraftSize`` for the memory estimate;
+    ``cost(shape, settings, plain) -> list[Product]`` for what a draft computes beside a model of that shape,
+    where ``plain`` is the work of a plain step; without weights it is nothing. ``design`` says what that
+    assumes.
+    """
+
+    title: str  # in menus
+    mark: str  # a letter on its nodes that no other has, nor p or q, which are probabilities there
+    help: str  # one sentence
+    build: str
+    settings: type = NoSettings
+    files: str = ""  # how the files of its weights are called
+    owns: str = ""
+    load: str = ""
+    size: str = ""
+    fixed_tree: bool = False  # whether the tree is the same in every step
+    cost: str = ""
+    design: str = ""  # one sentence
+    drafting: Drafting | None = None  # None for two drafters, or none
+    any_model: bool = False  # its files are those of any language model, so all others are asked first
+    sequential: bool = False  # whether its heads see the tokens drafted above their guesses
+    # Its name behind another drafter's, where its guesses may join that one's tree and need no weights.
+    joins: str = ""
+    colour: Colour | None = None  # of its accepted guesses; None: as Medusa's
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether it needs weights of its own."""
+        return bool(self.load)
+
+
+@dataclass(frozen=True)
+class DraftSize:
+    """Numbers in a drafter's weights, and in its own key-value cache for each row of the text.
+
+    ``model`` is a folder with a whole model that the drafter runs, which is counted as a base is.
+    """
+
+    weights: int
+    cache_per_row: int = 0
+    model: Path | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The least cost of a part of a step: bytes that are read and operations on them."""
+
+    bytes: float
+    flops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft(ABC):
+    """Weights of a drafter, loaded for one target and shared by all runs on it."""
+
+    notes: tuple[str, ...] = ()  # sentences on contradictions in its files
+    # Settings for its drafter that lie beside the weights, by name; they count where a run gives none.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The words of the badge, such as "5 Medusa heads"."""
+
+    @abstractmethod
+    def tensors(self) -> Iterable[torch.Tensor]:
+        """Everything that takes memory."""
+
+    def reading(self, depth: int, runs: int) -> Reading:
+        """The least cost in a step of ``runs`` texts, with trees that are ``depth`` deep.
+
+        Every number counts once, unless a kind of weights knows better which part of them a step reads.
+        """
+        tensors = list(self.tensors())
+        return Reading(
+            sum(tensor.nbytes for tensor in tensors), 2 * runs * sum(tensor.numel() for tensor in tensors)
+        )
 
 
 class Drafter(ABC):

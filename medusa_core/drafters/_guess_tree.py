@@ -1,13 +1,13 @@
 """Trees of one shape, filled with guesses that depend on the depth alone, whatever the path to them is.
 
-The leading underscore keeps this module out of the list of drafters. Medusa paper §2.1.2.
+Medusa paper §2.1.2.
 
 N nodes · B texts · V vocabulary
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,14 +32,6 @@ class Guesses:
         return cls(tokens, logits.log_softmax(dim=-1).gather(-1, tokens))
 
 
-@dataclass(frozen=True)
-class _Shape:
-    """A tree without its guesses, and its look-up into them, on the device."""
-
-    tree: TokenTree
-    places: torch.Tensor  # [N]: where each node lies in [1 + levels · ranks], the root before the guesses
-
-
 class GuessTree:
     """A topology whose node (r1, …, rk) holds guess number rk of depth k."""
 
@@ -48,49 +40,44 @@ class GuessTree:
     ) -> None:
         """``origin_of(depth, rank)`` says who proposed a node; ``device`` is where token ids go."""
         self.depth = max(topology.depths)
+        self.ranks = max(topology.ranks) + 1  # the most guesses of a level that it holds
+        # What each node holds, as a number: 0 is the root, 1 + i guess number i of [levels, ranks].
+        self.places = [0, *(1 + (level - 1) * self.ranks + rank for level, rank in drafted(topology))]
         self._topology = topology
         self._origin_of = origin_of
         self._device = device
-        self.ranks = max(topology.ranks) + 1  # the most guesses of a level that it holds
-        self._shapes: dict[int, _Shape] = {}
+        # By depth the tree and its places, on the device of the guesses.
+        self._shapes: dict[int, tuple[TokenTree, torch.Tensor]] = {}
 
     def filled(self, roots: Sequence[int], depths: Sequence[int], guesses: Guesses) -> list[TokenTree]:
         """The trees below ``roots``, no deeper than ``depths``, with the guesses."""
         tokens, logp = guesses.tokens.unbind(1), guesses.logp.unbind(1)
         return [self._filled(*one) for one in zip(roots, depths, tokens, logp, strict=True)]
 
-    @property
-    def places(self) -> list[int]:
-        """What each node of the tree at its full depth holds, as a number.
-
-        0 is the root, 1 + i guess number i of [levels, ranks].
-        """
-        places: list[int] = self._shape(self.depth, self._device).places.tolist()
-        return places
-
     def shape(self) -> TokenTree:
         """The tree at its full depth, with tokens and log-probabilities that mean nothing."""
-        return self._shape(self.depth, self._device).tree
+        return unfilled(self._topology, self._origin_of, self._device)
 
     def _filled(self, root: int, depth: int, guesses: torch.Tensor, logp: torch.Tensor) -> TokenTree:
         """One text's tree; ``guesses`` and their log-probabilities are [levels, ranks]."""
-        shape = self._shape(min(depth, self.depth), guesses.device)
-        tokens = F.pad(guesses.reshape(-1), (1, 0), value=root).index_select(0, shape.places)
-        logp = F.pad(logp.reshape(-1), (1, 0)).index_select(0, shape.places)
-        return replace(shape.tree, tokens=tokens.to(self._device), draft_logp=logp)
-
-    def _shape(self, depth: int, device: torch.device) -> _Shape:
-        """The shape down to ``depth``, its look-up on the device of the guesses."""
+        depth = min(depth, self.depth)
         if depth not in self._shapes:
-            topology = self._topology.limited(depth)
-            drafted = list(zip(topology.depths[1:], topology.ranks[1:], strict=True))
-            origins = [ROOT, *(self._origin_of(level, rank) for level, rank in drafted)]
-            self._shapes[depth] = _Shape(
-                TokenTree.from_lists([0] * topology.size, topology.parents, origins, device=self._device),
-                torch.tensor(
-                    [0, *(1 + (level - 1) * self.ranks + rank for level, rank in drafted)],
-                    dtype=torch.long,
-                    device=device,
-                ),
-            )
-        return self._shapes[depth]
+            tree = unfilled(self._topology.limited(depth), self._origin_of, self._device)
+            # Nodes stand level by level, so those of a shallower tree are the first ones.
+            places = torch.tensor(self.places[: len(tree.parents)], device=guesses.device)
+            self._shapes[depth] = tree, places
+        tree, places = self._shapes[depth]
+        tokens = F.pad(guesses.reshape(-1), (1, 0), value=root).index_select(0, places)
+        logp = F.pad(logp.reshape(-1), (1, 0)).index_select(0, places)
+        return replace(tree, tokens=tokens.to(self._device), draft_logp=logp)
+
+
+def unfilled(topology: Topology, origin_of: Callable[[int, int], Origin], device: torch.device) -> TokenTree:
+    """The tree with tokens and log-probabilities that mean nothing; ``origin_of(depth, rank)`` as above."""
+    origins = [ROOT, *(origin_of(depth, rank) for depth, rank in drafted(topology))]
+    return TokenTree.from_lists([0] * topology.size, topology.parents, origins, device=device)
+
+
+def drafted(topology: Topology) -> Iterator[tuple[int, int]]:
+    """Depth and rank of each node below the root."""
+    return zip(topology.depths[1:], topology.ranks[1:], strict=True)

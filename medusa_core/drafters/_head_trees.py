@@ -1,7 +1,4 @@
-"""Trees filled by heads: how a run's settings name them. All but the dynamic ones keep one shape.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""Trees filled by heads: how a run's settings name them. All but the dynamic ones keep one shape."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
 
 from medusa_core.config import setting
-from medusa_core.drafters._draft import Draft
+from medusa_core.drafters._drafter import Draft
 from medusa_core.errors import MedusaError, counted, shortened
 from medusa_core.trees.search import assumed_accuracies, search_tree
 from medusa_core.trees.tree import MAX_NODES, Topology, load_tree

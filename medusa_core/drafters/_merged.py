@@ -1,21 +1,14 @@
-"""Several drafters as one: each proposes a tree, and the trees are merged.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""Several drafters as one: each proposes a tree, and the trees are merged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import torch
 
 from medusa_core.drafters import Drafter
-from medusa_core.trees.token_tree import union
-
-if TYPE_CHECKING:
-    import torch
-
-    from medusa_core.model.kv_cache import TreeCache
-    from medusa_core.trees.token_tree import TokenTree
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.trees.token_tree import TokenTree, union
 
 
 class MergedDrafter(Drafter):
@@ -31,44 +24,35 @@ class MergedDrafter(Drafter):
         self.largest_tree = sum(drafter.largest_tree - 1 for drafter in drafters) + 1
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """The union of what they propose."""
         return union([drafter.propose(root, depth) for drafter in self._drafters])
 
     def read_cache(self, cache: TreeCache) -> None:
-        """Hand the run's cache to all."""
         for drafter in self._drafters:
             drafter.read_cache(cache)
 
     def truncate(self, length: int) -> None:
-        """Cut them all back."""
         for drafter in self._drafters:
             drafter.truncate(length)
 
     def reserve(self, rows: int) -> None:
-        """Make room in all."""
         for drafter in self._drafters:
             drafter.reserve(rows)
 
     def begin(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Begin them all."""
         for drafter in self._drafters:
             drafter.begin(tokens, features)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Tell them all."""
         for drafter in self._drafters:
             drafter.observe(tokens, features)
 
     @property
     def length(self) -> int:
-        """Tokens of the text that the first has read."""
         return self._drafters[0].length
 
     @property
     def cache_bytes(self) -> int:
-        """The sum of the drafters' own."""
         return sum(drafter.cache_bytes for drafter in self._drafters)
 
     def cache_bytes_for(self, rows: int) -> int:
-        """The sum of the drafters' own."""
         return sum(drafter.cache_bytes_for(rows) for drafter in self._drafters)

@@ -1,6 +1,6 @@
 """The n-grams of a text by their first token, counted: what drafters that copy from the text look up.
 
-The leading underscore keeps this module out of the list of drafters. TokenSwift, §2.2 (token reuse).
+TokenSwift, §2.2 (token reuse).
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The settings that drafters and acceptance rules bring to a run, by name.
-
-The leading underscore keeps this module out of the list of drafters.
-"""
+"""The settings that drafters and acceptance rules bring to a run, by name."""
 
 from __future__ import annotations
 

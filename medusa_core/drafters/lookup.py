@@ -70,7 +70,6 @@ class LookupDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text whose n-grams are noted."""
         return len(self._tokens)
 
     def propose(self, root: int, depth: int) -> TokenTree:

@@ -65,7 +65,6 @@ class NgramDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text whose n-grams are counted."""
         return self._table.length
 
     def propose(self, root: int, depth: int) -> TokenTree:
@@ -84,11 +83,9 @@ class NgramDrafter(Drafter):
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Count the n-grams that the tokens complete."""
         self._table.extend(tokens)
 
     def truncate(self, length: int) -> None:
-        """Forget the n-grams that end after ``length`` tokens."""
         self._table.truncate(length)
 
 

@@ -37,7 +37,6 @@ class PlainDrafter(Drafter):
 
     @property
     def guessing(self) -> Guessing:
-        """The root alone."""
         from medusa_core.llama.greedy import Guessing  # noqa: PLC0415 - which needs torch
 
         return Guessing(self._root, [0])

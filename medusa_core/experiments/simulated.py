@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import computed_row
 from medusa_core.experiments.settings import SimulatedSettings
 from medusa_core.experiments.setup import Findings
-from medusa_core.hardware.devices import Device, find_device
+from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.operators import Work, step_seconds
-from medusa_core.hardware.shapes import ModelShape, known_shapes
+from medusa_core.hardware.shapes import known_shapes
 from medusa_core.hardware.simulation import Gain, best, gains
 
 READING = (
     "Tokens per step are the paper's 0.477·log(candidates) with base 2, which is our reading: the paper "
     "does not print the base. They are never below 1, since a step keeps its root."
 )
-
-
-@dataclass(frozen=True)
-class Curve:
-    """The gain by number of candidates for one setting of a step."""
-
-    work: Work
-    cost: str
-    gains: Sequence[Gain]
 
 
 def findings(
@@ -37,32 +27,30 @@ def findings(
     Raises MedusaError for a batch or a context that is out of range.
     """
     shape, device = known_shapes()[settings.model], find_device(settings.device)
-    curves = {
-        name: Curve(Work(batch, 1, context), cost, gains(shape, device, batch, context, cost=cost))
-        for name, (batch, context, cost) in steps.items()
-    }
-    rows = [_row(shape, device, name, each, gain) for name, each in curves.items() for gain in each.gains]
-    return Findings(rows, [READING, *notes, *(_best_words(name, each) for name, each in curves.items())])
+    rows: list[Row] = []
+    bests: list[str] = []
+    for name, (batch, context, cost) in steps.items():
+        found = gains(shape, device, batch, context, cost=cost)
+        bests.append(_best_words(name, found))
+        for gain in found:
+            seconds = step_seconds(shape, Work(batch, gain.candidates, context), device, cost)
+            row = computed_row(
+                series=name,
+                label=f"{gain.candidates} candidates",
+                x=gain.candidates,
+                nodes=gain.candidates,
+                kept=gain.acceleration,
+                rate=batch * gain.acceleration / seconds,
+                step_ms=1000 * seconds,
+                overhead=gain.latency,
+            )
+            rows.append(row)
+    return Findings(rows, [READING, *notes, *bests])
 
 
-def _best_words(name: str, found: Curve) -> str:
+def _best_words(name: str, found: Sequence[Gain]) -> str:
     """A sentence on the best number of candidates of a curve."""
-    top = best(found.gains)
+    top = best(found)
     if top.speedup <= 1:
         return f"{name}: no number of candidates is faster than plain decoding."
     return f"{name}: best with {top.candidates} candidates, {top.speedup:.2f} times plain decoding."
-
-
-def _row(shape: ModelShape, device: Device, series: str, each: Curve, gain: Gain) -> Row:
-    work = Work(each.work.batch, gain.candidates, each.work.context)
-    seconds = step_seconds(shape, work, device, each.cost)
-    return computed_row(
-        series=series,
-        label=f"{gain.candidates} candidates",
-        x=gain.candidates,
-        nodes=gain.candidates,
-        kept=gain.acceleration,
-        rate=work.batch * gain.acceleration / seconds,
-        step_ms=1000 * seconds,
-        overhead=gain.latency,
-    )

@@ -39,6 +39,7 @@ class Heads:
         """``weight`` [K, L, d, d] and ``bias`` [K, L, d] of the blocks, and the LM head of each head."""
         heads, blocks, hidden, _ = weight.shape
         self.library, self.dtype = library, weight.dtype
+        self.last_itemsize = last[0].numbers.itemsize  # bytes a number of an LM head
         pairs = zip(weight.flatten(0, 1), bias.flatten(0, 1), strict=True)
         self._panels = [*(Panels.of(*pair) for pair in pairs), *last]  # C holds their addresses
         linears = [panels.structure for panels in self._panels]

@@ -7,7 +7,6 @@ losses are those of EAGLE-3's recipe, whose unrolled steps are the places of a b
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 from functools import partial
 
@@ -20,24 +19,19 @@ from medusa_core.drafters.block.model import BlockModel, block_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import BlockConfig
-from medusa_core.training.drafter_run import DrafterRun
-from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
-from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, recipe
+from medusa_core.training.eagle3 import LayerRecipe, layer_recipe, shape_of
 from medusa_core.training.mtp import copy_last_norm, know_all_tokens
 
 
-def block(config: BlockConfig, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the drafter.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def block(config: BlockConfig, run: DrafterRun) -> Recipe:
+    """Layers that guess a block of tokens in one pass."""
     base = load_frozen(config, run.device)
     model = start_block(config, base)
     written = partial(save, model, base=base_name(config))
-    recipe = LayerRecipe("block drafter", model, model.shape.layers or (), written, block_outputs)
-    yield from train_layer(config, run, base, recipe, end)
+    parts = LayerRecipe("block drafter", model, model.shape.layers or (), written, block_outputs)
+    return layer_recipe(config, run, base, parts)
 
 
 def start_block(config: BlockConfig, base: PreTrainedModel) -> BlockModel:

@@ -97,6 +97,19 @@ class DrafterRun:
         yield Progress(recipe.stage, run.step, config.steps, tokens, 0.0, folder=folder)
 
 
+def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator[Progress, None, None]]:
+    """A training by a function that makes its recipe for settings and their run.
+
+    Raises MedusaError for settings, data or a base that cannot be used.
+    """
+
+    def training(config: DrafterConfig, end: End) -> Generator[Progress, None, None]:
+        run = DrafterRun(config)
+        yield from run.train(make(config, run), end)
+
+    return training
+
+
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """The same batch on a device."""
     return Batch(batch.tokens.to(device), batch.trained.to(device))

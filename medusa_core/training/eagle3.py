@@ -10,7 +10,7 @@ B windows · T tokens of a window · R rows of a step · V vocabulary · V' draf
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,8 +29,8 @@ from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import DraftLayerConfig, Eagle3Config
 from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.drafter_run import DrafterRun, Recipe, each_loss
-from medusa_core.training.loop import End, Losses, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, each_loss, recipe
+from medusa_core.training.loop import Losses
 from medusa_core.training.losses import HeadScores
 from medusa_core.training.unrolled_losses import Drafted, Reading, UnrolledLosses
 
@@ -49,24 +49,20 @@ class LayerRecipe:
     drafted: Drafted = unrolled_outputs
 
 
-def eagle3(config: Eagle3Config, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the draft model in the public layout.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def eagle3(config: Eagle3Config, run: DrafterRun) -> Recipe:
+    """A draft layer on three hidden states of the base."""
     base = load_frozen(config, run.device)
     model = start_draft(config, base, run.data.mixture)
     layers = model.shape.layers or feature_layers(_text_config(base).num_hidden_layers)
-    recipe = LayerRecipe("EAGLE-3", model, layers, partial(save, model, base=base_name(config)))
-    yield from train_layer(config, run, base, recipe, end)
+    parts = LayerRecipe("EAGLE-3", model, layers, partial(save, model, base=base_name(config)))
+    return layer_recipe(config, run, base, parts)
 
 
-def train_layer(
-    config: DraftLayerConfig, run: DrafterRun, base: PreTrainedModel, layer: LayerRecipe, end: End
-) -> Generator[Progress, None, None]:
-    """Train a draft layer on the frozen ``base``; the last record's ``folder`` holds it."""
+def layer_recipe(
+    config: DraftLayerConfig, run: DrafterRun, base: PreTrainedModel, layer: LayerRecipe
+) -> Recipe:
+    """The recipe for a draft layer on the frozen ``base``."""
     model = layer.model.to(run.device)
     unrolled = UnrolledLosses(
         model,
@@ -86,7 +82,7 @@ def train_layer(
         reading = Reading(base, batch.tokens, layer.layers)
         return HeadScores(*unrolled.scores(reading, batch.trained).T), reading.logits
 
-    recipe = Recipe(
+    return Recipe(
         layer.stage,
         unrolled,
         losses,
@@ -97,7 +93,6 @@ def train_layer(
         clip=_CLIP,
         guesser=("step", "the base's most likely token"),
     )
-    yield from run.train(recipe, end)
 
 
 def start_draft(config: Eagle3Config, base: PreTrainedModel, text: PackedMixture) -> DraftModel:

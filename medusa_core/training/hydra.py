@@ -9,7 +9,7 @@ B windows · T tokens of a window · K heads · V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -25,10 +25,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen, read_base
 from medusa_core.training.config import HydraConfig
 from medusa_core.training.data import Batch
-from medusa_core.training.drafter_run import DrafterRun
-from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, recipe
 from medusa_core.training.losses import HeadScores, mean_divergence, mean_losses, scores_of
-from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
+from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, heads_recipe
 
 
 def head_losses(
@@ -70,13 +69,9 @@ def predictions(
         yield heads(head, inputs).float(), tokens[:, head + 2 :][counted]
 
 
-def hydra(config: HydraConfig, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def hydra(config: HydraConfig, run: DrafterRun) -> Recipe:
+    """Heads that each read the tokens drafted before them."""
     model = load_frozen(config, run.device)
     embedding = model.get_input_embeddings()
     heads = start_heads(config, model).to(run.device)
@@ -94,8 +89,8 @@ def hydra(config: HydraConfig, end: End = never) -> Generator[Progress, None, No
     def save(folder: Path) -> None:
         save_heads(heads, folder, base_name(config), cast("torch.Tensor", embedding.weight), torch.bfloat16)
 
-    recipe = HeadRecipe("hydra", HeadLosses(heads, head_losses), inputs, score, save)
-    yield from train_heads(config, run, model, recipe, end)
+    parts = HeadRecipe("hydra", HeadLosses(heads, head_losses), inputs, score, save)
+    return heads_recipe(config, run, model, parts)
 
 
 def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
@@ -103,6 +98,7 @@ def start_heads(config: HydraConfig, model: PreTrainedModel) -> HydraHeads:
 
     Raises MedusaError when those do not fit the model or the settings.
     """
+    torch.manual_seed(config.seed)  # the prefix layer starts random
     text = model.config.get_text_config(decoder=True)
     lm_head = frozen_head(model).float()
     wanted = Kind(Arch.PREFIX_MLP if config.prefix else Arch.MLP, config.heads, config.head_layers)

@@ -24,20 +24,9 @@ import torch
 from accelerate import Accelerator
 
 from medusa_core.errors import MedusaError
-from medusa_core.training import checkpoint
+from medusa_core.training import checkpoint, run_folder
 from medusa_core.training.config import RunConfig
 from medusa_core.training.divergence import DivergenceLimit, LossTracker
-from medusa_core.training.run_folder import (
-    CONFIG,
-    METRICS,
-    RESULT,
-    append_metrics,
-    cut_metrics,
-    refuse_model,
-    result_of,
-    settings_of,
-    write_record,
-)
 
 Metrics = dict[str, float]
 Losses = dict[str, torch.Tensor]
@@ -111,7 +100,7 @@ class TrainRun:
         self._peak = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
         self.folder.mkdir(parents=True, exist_ok=True)
         self._resume()
-        self._write(CONFIG, asdict(config))
+        self._write(run_folder.CONFIG, asdict(config))
         self.forward = accelerator.prepare(module) if accelerator.num_processes > 1 else module
 
     def steps(
@@ -133,7 +122,7 @@ class TrainRun:
         saved = started
         done = self.step >= self._schedule.steps
         # A result that is missing or damaged is measured anew.
-        if (done and result_of(self.folder) is None) or (not done and end()):
+        if (done and run_folder.result_of(self.folder) is None) or (not done and end()):
             done = True
             self._finish(evaluate())
         try:
@@ -164,7 +153,7 @@ class TrainRun:
         return self.step % self._config.checkpoint_every == 0 or minutes >= self._config.checkpoint_minutes
 
     def _finish(self, metrics: Metrics) -> None:
-        self._write(RESULT, {"step": self.step, "tokens": self._tokens, **metrics})
+        self._write(run_folder.RESULT, {"step": self.step, "tokens": self._tokens, **metrics})
         self.save()
 
     def _one_step(
@@ -219,9 +208,9 @@ class TrainRun:
     def _resume(self) -> None:
         main = self.accelerator.is_main_process
         if not checkpoint.exists(self.folder):
-            refuse_model(self.folder)
+            run_folder.refuse_model(self.folder)
             if main:  # entries before an earlier run's first checkpoint will be logged again
-                (self.folder / METRICS).unlink(missing_ok=True)
+                (self.folder / run_folder.METRICS).unlink(missing_ok=True)
             return
         self._require_same_config()
         found = checkpoint.load(self.folder, self._module, self._optimizers, main=main)
@@ -229,10 +218,10 @@ class TrainRun:
             return
         self.step, self._course = found.step, found.course
         if main:
-            cut_metrics(self.folder, self.step)
+            run_folder.cut_metrics(self.folder, self.step)
 
     def _require_same_config(self) -> None:
-        before = settings_of(self.folder)
+        before = run_folder.settings_of(self.folder)
         now = json.loads(json.dumps(asdict(self._config), default=str))
         changed = {name for name in before.keys() & now.keys() if before[name] != now[name]}
         # A pretraining run can be lengthened, since its order of text does not depend on its length.
@@ -251,13 +240,13 @@ class TrainRun:
 
     def _write(self, name: str, record: dict) -> None:
         if self.accelerator.is_main_process:
-            write_record(self.folder / name, record)
+            run_folder.write_record(self.folder / name, record)
 
     def _log(self, metrics: Metrics) -> None:
         if self.accelerator.trackers:
             self.accelerator.log(metrics, step=self.step)
         if self.accelerator.is_main_process:
-            append_metrics(self.folder, {"step": self.step, "tokens": self._tokens, **metrics})
+            run_folder.append_metrics(self.folder, {"step": self.step, "tokens": self._tokens, **metrics})
 
 
 def make_accelerator(config: RunConfig) -> Accelerator:

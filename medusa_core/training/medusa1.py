@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,8 @@ from medusa_core.training.base_model import base_name, compile_base, frozen_head
 from medusa_core.training.config import HeadsConfig, Medusa1Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.drafter_run import DrafterRun, Recipe, Scoring, each_loss
-from medusa_core.training.loop import End, Losses, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, Scoring, each_loss, recipe
+from medusa_core.training.loop import Losses
 from medusa_core.training.losses import HeadScores, head_losses, predictions, scores_of, weighted_sum
 
 
@@ -57,13 +57,9 @@ class HeadRecipe:
     save: Callable[[Path], None]
 
 
-def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def medusa1(config: Medusa1Config, run: DrafterRun) -> Recipe:
+    """Heads that each learn a later token of the text."""
     model = load_frozen(config, run.device)
     heads = start_heads(config, model).to(run.device)
 
@@ -72,8 +68,8 @@ def medusa1(config: Medusa1Config, stage: str = "heads", end: End = never) -> Ge
         return hidden, batch.tokens, batch.trained
 
     save = partial(save_heads, heads, base=base_name(config))
-    recipe = HeadRecipe(stage, HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
-    yield from train_heads(config, run, model, recipe, end)
+    parts = HeadRecipe("heads", HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
+    return heads_recipe(config, run, model, parts)
 
 
 def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
@@ -86,10 +82,8 @@ def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
     return score
 
 
-def train_heads(
-    config: HeadsConfig, run: DrafterRun, model: PreTrainedModel, heads: HeadRecipe, end: End
-) -> Generator[Progress, None, None]:
-    """Train heads on the frozen base ``model``; the last record's ``folder`` holds them."""
+def heads_recipe(config: HeadsConfig, run: DrafterRun, model: PreTrainedModel, heads: HeadRecipe) -> Recipe:
+    """The recipe for heads on the frozen base ``model``."""
     if config.compile:
         compile_base(model, run.device)
 
@@ -99,7 +93,7 @@ def train_heads(
         found = forward(*inputs)
         return {"loss": weighted_sum(found, config.head_decay)} | each_loss(found)
 
-    recipe = Recipe(
+    return Recipe(
         heads.stage,
         heads.losses,
         losses,
@@ -108,7 +102,6 @@ def train_heads(
         heads.save,
         DivergenceLimit("loss/1", math.log(model.config.get_text_config().vocab_size)),
     )
-    yield from run.train(recipe, end)
 
 
 def start_heads(config: Medusa1Config, model: PreTrainedModel, *, own_last: bool = False) -> MedusaHeads:

@@ -37,7 +37,7 @@ from medusa_core.training.base_model import (
 from medusa_core.training.config import Medusa1Config, Medusa2Config
 from medusa_core.training.data import Batch
 from medusa_core.training.divergence import DivergenceLimit
-from medusa_core.training.drafter_run import RESULT, DrafterRun, Recipe, each_loss
+from medusa_core.training.drafter_run import RESULT, DrafterRun, Recipe, each_loss, recipe
 from medusa_core.training.loop import End, Losses, Progress, never
 from medusa_core.training.losses import (
     HeadScores,
@@ -83,23 +83,20 @@ def require_frozen_head(config: Medusa2Config) -> None:
 
 
 def medusa2(config: Medusa2Config, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
+    """Run the recipe; the last record's ``folder`` is ``<out>/heads``, or ``<out>/model`` when merged."""
     require_frozen_head(config)
     if config.head_warmup == "two-stage" and not config.start:
         start, folder = "", str(Path(config.out) / "stage1")
         first = config.as_kind(Medusa1Config, out=folder, tokens=config.stage1_tokens or config.tokens)
-        for progress in medusa1(first, "first stage", end):
+        for progress in medusa1(first, end):
             start = str(progress.folder)
-            yield replace(progress, folder=None)
+            yield replace(progress, stage="first stage", folder=None)
         config = replace(config, start=start)
     yield from _joint(config, end)
 
 
-def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
-    run = DrafterRun(config)
+@recipe
+def _joint(config: Medusa2Config, run: DrafterRun) -> Recipe:
     torch.manual_seed(config.seed)  # the adapter's first half starts random
     model = load_trainable(config, run.device)
     heads = start_heads(config, causal_model(model), own_last=_trains_lm_head(config)).to(run.device)
@@ -121,7 +118,7 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
         joint.train()
         return found
 
-    recipe = Recipe(
+    return Recipe(
         "joint",
         joint.train(),
         losses,
@@ -137,7 +134,6 @@ def _joint(config: Medusa2Config, end: End) -> Generator[Progress, None, None]:
         DivergenceLimit("loss/base", math.log(causal_model(model).config.get_text_config().vocab_size)),
         folder=RESULT if config.lora and config.save == "adapter" else MERGED,
     )
-    yield from run.train(recipe, end)
 
 
 def _trains_lm_head(config: Medusa2Config) -> bool:

@@ -7,7 +7,6 @@ stays as it is. DeepSeek-V3 §2.2 (arXiv 2412.19437).
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from functools import partial
 from typing import Any, cast
 
@@ -20,24 +19,19 @@ from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import MtpConfig
-from medusa_core.training.drafter_run import DrafterRun
-from medusa_core.training.eagle3 import LayerRecipe, shape_of, train_layer
-from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, recipe
+from medusa_core.training.eagle3 import LayerRecipe, layer_recipe, shape_of
 
 
-def mtp(config: MtpConfig, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the layer in DeepSeek-V3's names.
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def mtp(config: MtpConfig, run: DrafterRun) -> Recipe:
+    """A layer that goes on from the last hidden state of the base."""
     base = load_frozen(config, run.device)
     layer = start_layer(config, base)
     number = base.config.get_text_config(decoder=True).num_hidden_layers
     written = partial(save, layer, number=number, base=base_name(config))
-    recipe = LayerRecipe("MTP layer", layer, LAST_HIDDEN.layers, written)
-    yield from train_layer(config, run, base, recipe, end)
+    parts = LayerRecipe("MTP layer", layer, LAST_HIDDEN.layers, written)
+    return layer_recipe(config, run, base, parts)
 
 
 def start_layer(config: MtpConfig, base: PreTrainedModel) -> MtpLayer:

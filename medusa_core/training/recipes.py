@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING
 
 from medusa_core.config import LoadConfig
 from medusa_core.library_messages import quiet_bitsandbytes
-from medusa_core.training.config import (
-    BlockConfig,
-    DirectConfig,
-    DrafterConfig,
-    Eagle3Config,
-    HydraConfig,
-    Medusa1Config,
-    Medusa2Config,
-    MtpConfig,
-    RunConfig,
-    SelfDistillConfig,
-    TokenSwiftConfig,
-)
+from medusa_core.training import config as settings
+from medusa_core.training.config import DrafterConfig, RunConfig
 from medusa_core.training.folder_lock import locked_folder
 
 if TYPE_CHECKING:
@@ -32,15 +21,15 @@ if TYPE_CHECKING:
 
 # By name: the settings, and the function below this package that runs them.
 RECIPES: dict[str, tuple[type[RunConfig], str]] = {
-    "medusa1": (Medusa1Config, "medusa1:medusa1"),
-    "medusa2": (Medusa2Config, "medusa2:medusa2"),
-    "direct": (DirectConfig, "medusa2:medusa2"),
-    "self-distill": (SelfDistillConfig, "self_distill:self_distill"),
-    "hydra": (HydraConfig, "hydra:hydra"),
-    "eagle3": (Eagle3Config, "eagle3:eagle3"),
-    "mtp": (MtpConfig, "mtp:mtp"),
-    "block": (BlockConfig, "block:block"),
-    "tokenswift": (TokenSwiftConfig, "tokenswift:tokenswift"),
+    "medusa1": (settings.Medusa1Config, "medusa1:medusa1"),
+    "medusa2": (settings.Medusa2Config, "medusa2:medusa2"),
+    "direct": (settings.DirectConfig, "medusa2:medusa2"),
+    "self-distill": (settings.SelfDistillConfig, "self_distill:self_distill"),
+    "hydra": (settings.HydraConfig, "hydra:hydra"),
+    "eagle3": (settings.Eagle3Config, "eagle3:eagle3"),
+    "mtp": (settings.MtpConfig, "mtp:mtp"),
+    "block": (settings.BlockConfig, "block:block"),
+    "tokenswift": (settings.TokenSwiftConfig, "tokenswift:tokenswift"),
 }
 
 

@@ -26,10 +26,7 @@ ANSWERS = "answers"  # folder of the answers inside the run folder
 
 
 def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds what was trained, or the answers.
-
-    Raises MedusaError for settings, prompts or a base that cannot be used.
-    """
+    """Run the recipe; the last record's ``folder`` holds what was trained, or the answers."""
     answers = Path(config.out) / ANSWERS
     if config.train == "medusa2":
         require_frozen_head(config)

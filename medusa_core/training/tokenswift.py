@@ -8,27 +8,24 @@ B windows · T tokens of a window · K heads · V vocabulary · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
 import torch
 from transformers import PreTrainedModel
 
-from medusa_core.checkpoints.files import read_config
 from medusa_core.checkpoints.sources import locate_heads
-from medusa_core.drafters.tokenswift.files import read_state, save_heads
+from medusa_core.drafters.tokenswift.files import epsilon_of, read_heads, save_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
-from medusa_core.drafters.tokenswift.layout import count_of, epsilon_of, from_public
 from medusa_core.errors import MedusaError
 from medusa_core.model.recording import final_norm, states_before_norm
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import TokenSwiftConfig
 from medusa_core.training.data import Batch
-from medusa_core.training.drafter_run import DrafterRun
-from medusa_core.training.loop import End, Progress, never
+from medusa_core.training.drafter_run import DrafterRun, Recipe, recipe
 from medusa_core.training.losses import HeadScores, mean_losses, scores_of
-from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, train_heads
+from medusa_core.training.medusa1 import HeadLosses, HeadRecipe, heads_recipe
 
 
 def predictions(
@@ -45,18 +42,11 @@ def predictions(
         yield heads.logits(head, state[:, :-shift][counted]).float(), tokens[:, shift:][counted]
 
 
-def tokenswift(config: TokenSwiftConfig, end: End = never) -> Generator[Progress, None, None]:
-    """Run the recipe; the last record's ``folder`` holds the finished heads (``<out>/heads``).
-
-    Raises MedusaError for settings, data or a base that cannot be used.
-    """
-
-    run = DrafterRun(config)
+@recipe
+def tokenswift(config: TokenSwiftConfig, run: DrafterRun) -> Recipe:
+    """Heads that each go on from the state of the one before."""
     model = load_frozen(config, run.device)
     heads = start_heads(config, model).to(run.device)
-
-    def losses(own: TokenSwiftHeads, *given: torch.Tensor) -> torch.Tensor:
-        return mean_losses(predictions(own, *given))
 
     def inputs(batch: Batch) -> tuple[torch.Tensor, ...]:
         with states_before_norm(model) as states:
@@ -68,9 +58,10 @@ def tokenswift(config: TokenSwiftConfig, end: End = never) -> Generator[Progress
             logits = model(batch.tokens, use_cache=False).logits
         return scores_of(predictions(heads, states[0], batch.tokens, batch.trained)), logits
 
+    losses = HeadLosses(heads, lambda *given: mean_losses(predictions(*given)))
     save = partial(save_heads, heads, base=base_name(config))
-    recipe = HeadRecipe("tokenswift", HeadLosses(heads, losses), inputs, score, save)
-    yield from train_heads(config, run, model, recipe, end)
+    parts = HeadRecipe("tokenswift", losses, inputs, score, save)
+    return heads_recipe(config, run, model, parts)
 
 
 def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftHeads:
@@ -83,11 +74,10 @@ def start_heads(config: TokenSwiftConfig, model: PreTrainedModel) -> TokenSwiftH
     if not config.start:
         norm = cast("torch.Tensor", final_norm(model).weight)
         return TokenSwiftHeads.fresh(lm_head, norm, config.heads, epsilon_of(text))
-    folder = locate_heads(config.start)
-    count = count_of(read_config(folder), str(folder))
-    if count != config.heads:
+    heads = read_heads(locate_heads(config.start), lm_head, text)
+    if heads.count != config.heads:
         raise MedusaError(
-            f"{config.start} has {count} heads, the settings ask for {config.heads}: set --heads to what it "
-            "has"
+            f"{config.start} has {heads.count} heads, the settings ask for {config.heads}: set --heads to "
+            "what it has"
         )
-    return from_public(read_state(folder), count, lm_head, text, str(folder)).requires_grad_(True).train()
+    return heads.requires_grad_(True).train()

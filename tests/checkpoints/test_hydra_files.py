@@ -17,7 +17,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import owner_of
 from medusa_core.drafters.hydra import files
 from medusa_core.drafters.hydra.files import read_state, save_heads
-from medusa_core.drafters.hydra.layout import EMBEDDING, PREFIX_EMBEDDING
+from medusa_core.drafters.hydra.layout import EMBEDDING, PREFIX_EMBEDDING, to_public
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 
@@ -35,7 +35,11 @@ def saved(model, folder, kind, *, pickled=False, count=HEADS, layers=3):
     """A folder as the public code writes it, and the heads in it."""
     heads = random_hydra(model, prefix=kind == "prefix-mlp", count=count, layers=layers)
     embedding = model.get_input_embeddings().weight
-    save_heads(heads, folder, "../base", embedding, torch.float32, pickled=pickled)
+    save_heads(heads, folder, "../base", embedding, torch.float32)
+    if pickled:
+        for file in folder.glob(f"{FILE}*"):
+            file.unlink()
+        torch.save(to_public(heads, embedding), folder / f"{FILE}.pt")
     return heads
 
 

@@ -15,8 +15,8 @@ from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.drafters.hydra.draft import NativeLinear, in_c
 from medusa_core.drafters.hydra.heads import HydraHeads
+from medusa_core.drafters.medusa.draft import native_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import NativeHeads
 from medusa_core.drafters.mtp.drafter import NativeMtpNetwork
 from medusa_core.drafters.mtp.model import MtpLayer
 from medusa_core.model.kv_cache import TreeCache
@@ -34,8 +34,7 @@ def test_heads_say_what_the_module_says(blocks, dtype, shared, llama_library):
         torch.randn(3, blocks, 64).to(dtype),
         torch.randn(*([] if shared else [3]), VOCABULARY, 64).to(dtype),
     )
-    assert NativeHeads.takes(heads)
-    fast = NativeHeads(heads, llama_library)
+    fast = native_heads(heads, llama_library)
     assert fast.last_itemsize == (4 if dtype == torch.float32 else 2 if shared else 1)
     for rows in (1, 2, 4, 21):
         hidden = torch.randn(rows, 64).to(dtype)
@@ -50,7 +49,7 @@ def test_heads_say_what_the_module_says(blocks, dtype, shared, llama_library):
             fewer = fast.best(hidden, first, 7)
             assert fewer.tokens.equal(found.tokens[..., :7])
             assert fewer.logp.equal(found.logp[..., :7])
-    assert not NativeHeads.takes(copy.deepcopy(heads).half())
+    assert native_heads(copy.deepcopy(heads).half(), llama_library) is None
 
 
 SHAPE = DraftShape(

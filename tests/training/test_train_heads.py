@@ -24,7 +24,7 @@ from medusa_core.loading.load import load_engine
 from medusa_core.loading.model_size import model_size
 from medusa_core.training import tokenswift
 from medusa_core.training.config import HydraConfig, TokenSwiftConfig
-from medusa_core.training.hydra import head_losses, predictions
+from medusa_core.training.hydra import head_losses, predictions, start_heads
 from medusa_core.training.recipes import train
 
 RECIPES = {"hydra": HydraConfig, "tokenswift": TokenSwiftConfig}
@@ -68,6 +68,15 @@ def test_the_loss_falls_and_the_heads_draft(config, name, changes, run, gain):
     plain = list(engine.stream(prompt, config.changed(method="none")))
     assert tiny.emitted(steps) == tiny.emitted(plain)
     assert len(plain) > gain * len(steps)
+
+
+def test_the_seed_decides_the_fresh_prefix_layer(model):
+    """Whatever was drawn before; another seed gives another layer."""
+    settings = HydraConfig(prefix=True, heads=1)
+    first, again = (start_heads(settings, model).prefix.state_dict() for _ in range(2))
+    other = start_heads(replace(settings, seed=1), model).prefix.state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
 @pytest.mark.parametrize("prefix", [False, True], ids=["mlp", "prefix-mlp"])

@@ -8,23 +8,11 @@ folder and ``drafter`` makes a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from medusa_core.config import setting
+from medusa_core.config import with_defaults
 from medusa_core.drafters import Colour, Drafting, Method
+from medusa_core.drafters.eagle3 import Settings
 
 NAME = __name__.rpartition(".")[2]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The shape of the tree."""
-
-    draft_top_k: int = setting(
-        4, "how many guesses each node gets, and how many nodes of a level get some", low=1, high=64, step=1
-    )
-    draft_depth: int = setting(5, "the most levels of drafted nodes", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
 
 
 METHOD = Method(
@@ -33,7 +21,7 @@ METHOD = Method(
     colour=Colour("#0B7285", "#7FD3E0", "#E5F4F6", "#07515E"),  # teal
     help="a few small layers guess a whole block of tokens in one pass",
     build=f"{__name__}.drafter:BlockDrafter",
-    settings=Settings,
+    settings=with_defaults(Settings, draft_top_k=4, draft_depth=5, draft_nodes=15),
     files="a block drafter's model.safetensors, with block_size in its config.json",
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.drafter:load",

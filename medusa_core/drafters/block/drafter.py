@@ -8,50 +8,40 @@ T tokens · K rows of a block · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch.nn import functional as F
 
-from medusa_core.drafters import Draft, Drafter
+from medusa_core.drafters import Drafter
 from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses
-from medusa_core.drafters.block import NAME, Settings
+from medusa_core.drafters.block import NAME
 from medusa_core.drafters.block.files import read
 from medusa_core.drafters.block.model import BlockModel
-from medusa_core.drafters.eagle3.draft import target_embedding
-from medusa_core.drafters.eagle3.model import attention_by, rotary_table
+from medusa_core.drafters.eagle3 import Settings
+from medusa_core.drafters.eagle3.draft import LayerDraft, target_embedding
+from medusa_core.drafters.eagle3.model import attention_by
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import Features
 from medusa_core.model.kv_cache import TreeCache
-from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 
 
 @dataclass(frozen=True)
-class BlockDraft(Draft):
-    """A drafter's network on the device of the target's LM head and in its dtype."""
+class BlockDraft(LayerDraft):
+    """A drafter's network."""
 
     model: BlockModel
-    embedding: torch.Tensor  # [V, d], the target's own wherever possible
-    rotary: RotaryTable = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return f"Block drafter of {self.model.block} tokens"
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """Its own weights, without embedding and LM head."""
-        yield from self.model.parameters()
 
 
 def load(folder: Path, target: Target) -> BlockDraft:
@@ -83,22 +73,18 @@ class BlockDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it has read."""
         return self._cache.length
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of its keys and values."""
         return self._cache.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of its keys and values after a text of so many rows."""
         shape, layers = self._model.shape, len(self._model.layers)
         row = 2 * layers * shape.key_heads * shape.head_size * self._embedding.itemsize
         return row * (rows + self._model.block)
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows and the block behind it."""
         self._rotary.prepare(rows + self._model.block)
         self._cache.reserve(rows + self._model.block)
 
@@ -113,7 +99,6 @@ class BlockDrafter(Drafter):
         self._last = fused[-1]
 
     def truncate(self, length: int) -> None:
-        """Forget the text after ``length`` tokens."""
         self._cache.truncate(length)
 
     def propose(self, root: int, depth: int) -> TokenTree:

@@ -12,8 +12,8 @@ from medusa_core.checkpoints.files import headers, read_config, read_tensors, re
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
-from medusa_core.drafters.block import Settings
 from medusa_core.drafters.block.model import BlockModel
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.draft import place
 from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
 from medusa_core.errors import MedusaError

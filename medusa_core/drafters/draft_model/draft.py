@@ -41,11 +41,9 @@ class ModelDraft(Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return f"draft model, {count_words(self.model.held.parameters)} parameters"
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """The model's weights."""
         yield from self.model.held.weights.parameters()
 
 

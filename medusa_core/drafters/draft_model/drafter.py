@@ -12,22 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 
+from medusa_core.acceptance.sampling import Sampling
 from medusa_core.drafters import Drafter
 from medusa_core.drafters.draft_model import NAME, Settings
+from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.drafters.draft_model.growth import Growth
+from medusa_core.model.kv_cache import TreeCache
+from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT, Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import depths_of
-
-if TYPE_CHECKING:
-    from medusa_core.acceptance.sampling import Sampling
-    from medusa_core.drafters.draft_model.draft import ModelDraft
-    from medusa_core.model.kv_cache import TreeCache
-    from medusa_core.model.target import Target
 
 _SHORT = 8  # so many tokens of the text are read as a tree, by a forward that a GPU has captured
 
@@ -55,20 +53,16 @@ class ModelDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it knows."""
         return len(self._tokens)
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of its own key-value cache."""
         return self._cache.nbytes if self._cache is not None else 0
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of its own key-value cache after a text of so many rows."""
         return self._model.cache_bytes(self._slots(rows))
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
         slots = self._slots(rows)
         if self._cache is None:
             self._cache = self._model.new_cache(slots)
@@ -76,7 +70,6 @@ class ModelDrafter(Drafter):
             self._cache.reserve(slots)
 
     def sample_by(self, sampling: Sampling | None) -> None:
-        """Draw the guesses of this run by ``sampling``; None takes the likeliest."""
         self._sampling = sampling
 
     def propose(self, root: int, depth: int) -> TokenTree:

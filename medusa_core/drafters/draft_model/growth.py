@@ -14,12 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import torch
 
-if TYPE_CHECKING:
-    from medusa_core.acceptance.sampling import Sampling
+from medusa_core.acceptance.sampling import Sampling
 
 
 @dataclass

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -22,35 +22,56 @@ from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network
 from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
+from medusa_core.llama.library import Library
 from medusa_core.llama.weights import NotLlamaError
+from medusa_core.model.captured_forward import Capture
 from medusa_core.model.rotary import RotaryTable
 from medusa_core.model.target import Target
-
-if TYPE_CHECKING:
-    from medusa_core.llama.library import Library
-    from medusa_core.model.captured_forward import Capture
 
 _OTHER = "it belongs to another model, so give --heads made for this one, or --heads none"
 
 
 @dataclass(frozen=True)
-class Eagle3Draft(Draft):
-    """A draft model on the device of the target's LM head and in its dtype.
+class LayerDraft(Draft):
+    """A network of a layer or a few, on the device of the target's LM head and in its dtype."""
 
-    ``layers`` are the states of the target that it fuses, as ``Features`` name them.
-    """
-
-    native: ClassVar[type[NativeNetwork]] = NativeNetwork  # how C computes such a layer
-
-    model: DraftModel
+    model: Any
     embedding: torch.Tensor  # [V, d], the target's own wherever possible
-    layers: tuple[int, ...]
-    library: Library | None = None  # computes the layer in C
-    capture: Capture | None = None  # captures the growth of a tree on a GPU
     rotary: RotaryTable = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rotary", rotary_table(self.model.shape, self.embedding.device))
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """Its own weights, without what it shares with the target."""
+        yield from self.model.parameters()
+
+
+@dataclass(frozen=True)
+class Eagle3Draft(LayerDraft):
+    """A draft model; ``layers`` are the states of the target that it fuses, as ``Features`` name them."""
+
+    native: ClassVar[type[NativeNetwork]] = NativeNetwork  # how C computes such a layer
+
+    model: DraftModel
+    layers: tuple[int, ...]
+    library: Library | None = None  # computes the layer in C
+    capture: Capture | None = None  # captures the growth of a tree on a GPU
+
+    @classmethod
+    def filled(
+        cls,
+        model: DraftModel,
+        state: State,
+        target: Target,
+        embedding: torch.Tensor,
+        layers: tuple[int, ...],
+        notes: tuple[str, ...],
+    ) -> Self:
+        """A draft for a target, whose network, without numbers so far, gets tensors that fit."""
+        place(model, state, target.output_device, target.dtype)
+        model.requires_grad_(False).eval()
+        return cls(model, embedding, layers, target.library, target.capture, notes=notes)
 
     @cached_property
     def network(self) -> Network:
@@ -69,12 +90,7 @@ class Eagle3Draft(Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return "EAGLE-3"
-
-    def tensors(self) -> Iterator[torch.Tensor]:
-        """Its own weights, without the embedding that it shares."""
-        yield from self.model.parameters()
 
 
 def load(folder: Path, target: Target) -> Eagle3Draft:
@@ -97,17 +113,9 @@ def build(
     """A draft model from tensors that fit, placed for a target."""
     with torch.device("meta"):
         model = DraftModel(shape)
-    place(model, state, target.output_device, target.dtype)
     count = target.config.num_hidden_layers
     layers = states_read(shape.layers or feature_layers(count), count)
-    return Eagle3Draft(
-        model.requires_grad_(False).eval(),
-        embedding,
-        layers,
-        notes=notes,
-        library=target.library,
-        capture=target.capture,
-    )
+    return Eagle3Draft.filled(model, state, target, embedding, layers, notes)
 
 
 def place(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:

@@ -46,22 +46,18 @@ class Eagle3Drafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text it has read."""
         return len(self._tokens)
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of its keys, values and features."""
         return self._cache.nbytes + self._fused.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of its keys, values and features after a text of so many rows."""
         features = self._model.shape.hidden * self._embedding.itemsize
         captured = bucket_of(rows) + self._tree_rows if self._growth is not None else 0
         return self._network.cache_row * (rows + self._tree_rows + captured) + features * rows
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows and the nodes of a tree that grows behind it."""
         self._rotary.prepare(rows + self._settings.draft_depth)
         self._cache.reserve(rows + self._tree_rows)
         if rows > len(self._fused):
@@ -80,7 +76,6 @@ class Eagle3Drafter(Drafter):
         self._read_rows(self._tokens[self._cache.length + 1 :])
 
     def propose(self, root: int, depth: int) -> TokenTree:
-        """The dynamic tree below ``root``, of ``depth`` levels at most."""
         levels = min(depth, self._settings.draft_depth)
         if levels < 1:
             nothing = torch.empty(0, dtype=torch.float32, device=self._embedding.device)

@@ -119,16 +119,13 @@ class NativeNetwork(Network):
 
     @property
     def cache_row(self) -> int:
-        """As ``Network``."""
         shape = self._draft.shape
         return shape.key_heads * row_bytes(shape.head_size, self._embedding.dtype)
 
     def new_cache(self) -> TreeCache:
-        """As ``Network``."""
         return self._model.new_cache(0)
 
     def fuse(self, features: torch.Tensor) -> torch.Tensor:
-        """As ``Network``."""
         return self.join(self._draft.normed_features(features))
 
     def join(self, states: torch.Tensor) -> torch.Tensor:
@@ -150,7 +147,6 @@ class NativeNetwork(Network):
         seen: torch.Tensor,
         kept: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``Network``."""
         features, count = self.begin(tokens, features).contiguous(), len(tokens)
         output = torch.empty_like(features)
         logits = features.new_empty(kept, self._model.weights.head.outputs)

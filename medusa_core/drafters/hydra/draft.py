@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import nn
@@ -20,13 +20,10 @@ from medusa_core.drafters.hydra.files import read_state
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.hydra.layout import EMBEDDING, from_public, is_unused, kind_of
 from medusa_core.errors import MedusaError
+from medusa_core.llama.library import Library
 from medusa_core.llama.model import product
 from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
-
-if TYPE_CHECKING:
-    from medusa_core.llama.library import Library
-    from medusa_core.model.target import Target
-
+from medusa_core.model.target import Target
 
 _Module = TypeVar("_Module", bound=nn.Module)
 

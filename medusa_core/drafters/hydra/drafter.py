@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from medusa_core.drafters import Drafter
+from medusa_core.drafters._guess_tree import unfilled
 from medusa_core.drafters._head_trees import TreeSettings
 from medusa_core.drafters.hydra import NAME
 from medusa_core.drafters.hydra.draft import HydraDraft
@@ -22,7 +23,7 @@ from medusa_core.errors import counted
 from medusa_core.model.features import LAST_HIDDEN, Features
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import PREFILL_CHUNK, Target
-from medusa_core.trees.origin import ROOT, Origin
+from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
 from medusa_core.trees.tree import TOP_K, Topology
 
@@ -35,14 +36,6 @@ class _Level:
     rank: torch.Tensor  # [nodes]
     top: int  # guesses asked of the head
     goes_on: torch.Tensor  # [P], the nodes that have children
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """A tree without its guesses, and its levels."""
-
-    tree: TokenTree
-    levels: list[_Level]
 
 
 class HydraDrafter(Drafter):
@@ -60,20 +53,18 @@ class HydraDrafter(Drafter):
         self._ids_device, self._device = target.device, target.output_device
         self._tree = tree
         self._cache = TreeCache(1, 0)
-        self._shapes: dict[int, _Shape] = {}
+        self._trees: dict[int, TokenTree] = {}  # by depth, without their guesses
+        self._levels = _levels(tree, self._device)
         self._hidden: torch.Tensor  # hidden state of the last accepted token
 
     @property
     def cache_bytes(self) -> int:
-        """Bytes of the prefix layer's keys and values."""
         return self._cache.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes of the prefix layer's keys and values after a text of so many rows."""
         return self._heads.prefix.row_bytes * rows if self._heads.prefix is not None else 0
 
     def reserve(self, rows: int) -> None:
-        """Make room for a text of so many rows."""
         self._cache.reserve(rows)
 
     @property
@@ -94,20 +85,23 @@ class HydraDrafter(Drafter):
 
     def propose(self, root: int, depth: int) -> TokenTree:
         """The tree, each level filled by one call of its head."""
-        shape = self._shape(min(depth, max(self._tree.depths)))
+        depth = min(depth, len(self._levels))
+        if depth not in self._trees:
+            self._trees[depth] = unfilled(self._tree.limited(depth), _origin, self._ids_device)
         tokens = [torch.tensor([root], device=self._device)]
         logp = [torch.zeros(1, dtype=torch.float32, device=self._device)]
         paths = torch.cat([self._state(), self._embedded(tokens[0])[0]])[None]
-        for number, level in enumerate(shape.levels):
+        for number, level in enumerate(self._levels[:depth]):
             logits = self._heads(number, paths).float()  # [P, V]
             values, guesses = logits.topk(level.top, dim=-1)
             values = values - logits.logsumexp(dim=-1, keepdim=True)
             tokens.append(guesses[level.path, level.rank])
             logp.append(values[level.path, level.rank])
-            if number + 1 < len(shape.levels):
+            if number + 1 < depth:
                 drafted = self._embedded(tokens[-1][level.goes_on])
                 paths = torch.cat([paths[level.path[level.goes_on]], drafted], dim=-1)
-        return replace(shape.tree, tokens=torch.cat(tokens).to(self._ids_device), draft_logp=torch.cat(logp))
+        tree_tokens = torch.cat(tokens).to(self._ids_device)
+        return replace(self._trees[depth], tokens=tree_tokens, draft_logp=torch.cat(logp))
 
     def _state(self) -> torch.Tensor:
         """What the heads read beside the drafted tokens: [d]."""
@@ -118,17 +112,6 @@ class HydraDrafter(Drafter):
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The target's embeddings of tokens [T]: [T, d], where the heads are."""
         return self._embed(tokens.to(self._ids_device)).to(self._device)
-
-    def _shape(self, depth: int) -> _Shape:
-        if depth not in self._shapes:
-            topology = self._tree.limited(depth)
-            drafted = zip(topology.depths[1:], topology.ranks[1:], strict=True)
-            origins = [ROOT, *(Origin(NAME, head, rank, note=_note(head)) for head, rank in drafted)]
-            tree = TokenTree.from_lists(
-                [0] * topology.size, topology.parents, origins, device=self._ids_device
-            )
-            self._shapes[depth] = _Shape(tree, _levels(topology, self._device))
-        return self._shapes[depth]
 
 
 def _levels(topology: Topology, device: torch.device) -> list[_Level]:
@@ -156,8 +139,7 @@ def _levels(topology: Topology, device: torch.device) -> list[_Level]:
     return levels
 
 
-def _note(head: int) -> str:
-    if head == 1:
-        return "by reading the last kept hidden state and the root"
-    drafted = counted(head - 1, "token")
-    return f"by reading the last kept hidden state, the root and the {drafted} drafted on this path"
+def _origin(head: int, rank: int) -> Origin:
+    path = f", the root and the {counted(head - 1, 'token')} drafted on this path"
+    rest = " and the root" if head == 1 else path
+    return Origin(NAME, head, rank, note=f"by reading the last kept hidden state{rest}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -15,7 +15,7 @@ from medusa_core.checkpoints.files import (
     read_tensors,
     tensor_headers,
 )
-from medusa_core.checkpoints.heads import SHARD_SIZE, disk_errors, write_config, write_file
+from medusa_core.checkpoints.heads import SHARD_SIZE, disk_errors, write_config
 from medusa_core.checkpoints.names import BASE_KEY, CONFIG_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.hydra.heads import HydraHeads
@@ -46,44 +46,31 @@ def save_heads(
     base: str,
     embedding: torch.Tensor,
     dtype: torch.dtype | None = None,
-    *,
-    pickled: bool = False,
 ) -> None:
-    """Write heads in the public layout, as safetensors of at most 9 MB each or as one ``.pt``.
+    """Write heads in the public layout, as safetensors of at most 9 MB each.
 
     ``base`` is the name of their base and ``embedding`` [V, d] its input embedding, of which the public code
     wants a copy in the file.
     """
-    write_config(folder, public_config(heads, base))
+    config = {
+        BASE_KEY: base,
+        COUNT_KEY: heads.count,
+        "hydra_num_layers": heads.layers,
+        "hydra_head_arch": (Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP).value,
+        "grounded_heads": True,
+        "hidden_state_offset": 0,
+    }
+    write_config(folder, config)
     state: State = {}
     for name, tensor in to_public(heads, embedding).items():
         moved = tensor.to("cpu", dtype)
         # The same numbers are held once: LM heads that are the base's, and the embedding they are tied to.
-        state[name] = next((held for held in state.values() if _same(held, moved)), moved)
-    if pickled:
-        write_file(state, folder / f"{FILE_NAME}.pt")
-        return
+        same = (held for held in state.values() if held.shape == moved.shape and torch.equal(held, moved))
+        state[name] = next(same, moved)
     with disk_errors():
         save_torch_state_dict(
             state, folder, filename_pattern=FILE_NAME + "{suffix}.safetensors", max_shard_size=SHARD_SIZE
         )
-
-
-def public_config(heads: HydraHeads, base: str) -> dict[str, Any]:
-    """The config of the public code."""
-    arch = Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP
-    return {
-        BASE_KEY: base,
-        COUNT_KEY: heads.count,
-        "hydra_num_layers": heads.layers,
-        "hydra_head_arch": arch.value,
-        "grounded_heads": True,
-        "hidden_state_offset": 0,
-    }
-
-
-def _same(first: torch.Tensor, second: torch.Tensor) -> bool:
-    return first.shape == second.shape and torch.equal(first, second)
 
 
 def size(folder: Path, base: ModelSize) -> DraftSize:

@@ -23,30 +23,29 @@ from medusa_core.drafters.hydra.prefix import PrefixLayer
 class HydraHead(nn.Module):
     """One head: a first block that narrows, further blocks, and the logits."""
 
-    def __init__(
-        self, linear: nn.Linear, residual: nn.Linear, further: Sequence[nn.Linear], last: nn.Linear
-    ) -> None:
-        """``further`` may hold one block several times: the public code repeats it with the same weights."""
+    def __init__(self, inputs: int, width: int, rows: int, layers: int) -> None:
+        """``layers`` blocks, of which the first narrows ``inputs`` numbers to ``width``; ``rows`` is V."""
         super().__init__()
-        self.linear = linear
-        self.residual = residual
-        self.further = nn.ModuleList(further)
-        self.last = last
+        self.linear, self.residual = nn.Linear(inputs, width), nn.Linear(inputs, width)
+        self.further = nn.ModuleList(nn.Linear(width, width) for _ in range(layers - 1))
+        self.last = nn.Linear(width, rows)
 
     @classmethod
     def fresh(cls, lm_head: torch.Tensor, number: int, layers: int) -> HydraHead:
-        """Head ``number`` from 0, whose logits are at first those of the LM head [V, d]."""
-        width = lm_head.shape[1]
-        linear, residual = (nn.Linear((number + 2) * width, width) for _ in range(2))
-        further = nn.Linear(width, width)
-        last = nn.Linear(width, len(lm_head))
+        """Head ``number`` from 0, whose logits are at first those of the LM head [V, d].
+
+        Further blocks are one, as in the public code, which repeats it with the same weights.
+        """
+        rows, width = lm_head.shape
+        head = cls((number + 2) * width, width, rows, layers)
+        for layer in range(1, layers - 1):
+            head.further[layer] = head.further[0]
         with torch.no_grad():
-            for layer in (linear, residual, further, last):
-                layer.weight.zero_()
-                layer.bias.zero_()
-            residual.weight[:, :width] = torch.eye(width)
-            last.weight.copy_(lm_head)
-        return cls(linear, residual, [further] * (layers - 1), last).to(lm_head)
+            for parameter in head.parameters():
+                parameter.zero_()
+            head.residual.weight[:, :width] = torch.eye(width)
+            head.last.weight.copy_(lm_head)
+        return head.to(lm_head)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """Output of the blocks: [..., (k + 2)·d] → [..., d]."""

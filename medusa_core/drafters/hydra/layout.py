@@ -38,14 +38,17 @@ class Arch(StrEnum):
     MLP = "mlp"
     PREFIX_MLP = "prefix-mlp"
 
-    def block(self, head: int, layer: int, part: str) -> str:
-        """The name of a part of a block."""
-        number = layer if self is Arch.MLP else 2 * layer + 1
-        return f"hydra_mlp.{head}.{number}.{part}"
-
-    def last(self, head: int) -> str:
-        """The name of the layer that gives the logits."""
-        return f"hydra_lm_head.{head}" + ("" if self is Arch.MLP else ".1")
+    def public(self, name: str) -> str:
+        """The public name of a tensor by its name in ``HydraHeads``."""
+        if name.startswith("prefix."):
+            return PREFIX + name.removeprefix("prefix.")
+        _, head, part, rest = name.split(".", 3)
+        layer, _, kind = rest.rpartition(".")
+        if part == "last":
+            return f"hydra_lm_head.{head}{'' if self is Arch.MLP else '.1'}.{kind}"
+        number = int(layer) + 1 if part == "further" else 0
+        place = number if self is Arch.MLP else 2 * number + 1
+        return f"hydra_mlp.{head}.{place}.{'res_connection' if part == 'residual' else 'linear'}.{kind}"
 
 
 @dataclass(frozen=True)
@@ -94,81 +97,50 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     Raises MedusaError that names the first fault: a number of heads, a missing or unknown tensor, a shape.
     """
     _check_count(state, kind, source)
-    names, width = kind.arch, base.hidden_size
-    prefix = PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None
-    used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
-    first, bias = used.get(names.block(0, 0, "linear.weight")), used.get(f"{names.last(0)}.bias")
+    public = kind.arch.public
+    first, bias = state.get(public("heads.0.linear.weight")), state.get(public("heads.0.last.bias"))
     if first is not None:
-        require_width(source, next(iter(first.shape), 0), width)
-    shapes = _shapes(kind, width, 0 if bias is None else bias.numel())
-    if prefix is not None:
-        shapes |= {PREFIX + name: tuple(tensor.shape) for name, tensor in prefix.state_dict().items()}
+        require_width(source, next(iter(first.shape), 0), base.hidden_size)
+    heads = _empty(kind, base, 0 if bias is None else bias.numel())
+    names = {name: public(name) for name in heads.state_dict()}
+    used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
+    shapes = {names[name]: tensor.shape for name, tensor in heads.state_dict().items()}
     again = "give --heads made for this base, or fetch them with their config.json again"
     require_tensors(f"the file in {source}", used, shapes, again)
-    if prefix is not None:
-        wanted = prefix.state_dict()
-        prefix.load_state_dict({name: state[PREFIX + name] for name in wanted}, assign=True)
-    heads = [_head(state, kind, head) for head in range(kind.heads)]
-    for head in heads[1:]:
-        if torch.equal(head.last.weight, heads[0].last.weight) and torch.equal(
-            head.last.bias, heads[0].last.bias
-        ):
-            head.last = heads[0].last  # held once, as the base's in `train hydra --lm-head base`
-    return HydraHeads(heads, prefix)
+    heads.load_state_dict({name: state[names[name]] for name in names}, assign=True)
+    for head in map(heads.head, range(kind.heads)):
+        # The public code repeats one block: held, and trained, once where the numbers are the same.
+        for layer, block in enumerate(head.further):
+            if _are_equal(block, head.further[0]):
+                head.further[layer] = head.further[0]
+        if _are_equal(head.last, heads.head(0).last):
+            head.last = heads.head(0).last  # held once, as the base's in `train hydra --lm-head base`
+    return heads
 
 
 def to_public(heads: HydraHeads, embedding: torch.Tensor) -> State:
     """All tensors under the public names; ``embedding`` [V, d] is the base's, which the files copy."""
-    names = Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP
-    state: State = {EMBEDDING: embedding}
-    for number in range(heads.count):
-        head = heads.head(number)
-        for layer, block in enumerate([head.linear, *(cast("nn.Linear", one) for one in head.further)]):
-            state |= _named(block, names.block(number, layer, "linear"))
-        state |= _named(head.residual, names.block(number, 0, "res_connection"))
-        state |= _named(head.last, names.last(number))
+    arch = Arch.MLP if heads.prefix is None else Arch.PREFIX_MLP
+    state = {EMBEDDING: embedding} | {arch.public(name): t for name, t in heads.state_dict().items()}
     if heads.prefix is not None:
-        state |= {PREFIX + name: tensor for name, tensor in heads.prefix.state_dict().items()}
         state[PREFIX_EMBEDDING] = embedding
     return {name: tensor.detach() for name, tensor in state.items()}
 
 
-def _named(layer: nn.Linear, name: str) -> State:
-    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+def _empty(kind: Kind, base: Any, rows: int) -> HydraHeads:
+    """Heads without numbers, whose logits have so many ``rows``."""
+    width = base.hidden_size
+    with torch.device("meta"):
+        heads = [
+            HydraHead(inputs, width, rows, kind.layers)
+            for inputs in range(2 * width, (kind.heads + 2) * width, width)
+        ]
+    return HydraHeads(heads, PrefixLayer(base) if kind.arch is Arch.PREFIX_MLP else None)
 
 
-def _head(state: State, kind: Kind, head: int) -> HydraHead:
-    names = kind.arch
-    blocks = [_linear(state, names.block(head, layer, "linear")) for layer in range(kind.layers)]
-    # The public code repeats one block: held, and trained, once where the numbers are the same.
-    for layer in range(2, kind.layers):
-        if torch.equal(blocks[layer].weight, blocks[1].weight) and torch.equal(
-            blocks[layer].bias, blocks[1].bias
-        ):
-            blocks[layer] = blocks[1]
-    residual = _linear(state, names.block(head, 0, "res_connection"))
-    return HydraHead(blocks[0], residual, blocks[1:], _linear(state, names.last(head)))
-
-
-def _linear(state: State, name: str) -> nn.Linear:
-    weight = state[f"{name}.weight"]
-    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
-    layer.load_state_dict({"weight": weight, "bias": state[f"{name}.bias"]}, assign=True)
-    return layer
-
-
-def _shapes(kind: Kind, width: int, rows: int) -> dict[str, tuple[int, ...]]:
-    """The heads' tensors and their shapes [out, in]; ``rows`` is V."""
-    names = kind.arch
-    shapes: dict[str, tuple[int, ...]] = {}
-    for head in range(kind.heads):
-        wide = (head + 2) * width
-        layers = {names.block(head, layer, "linear"): width for layer in range(kind.layers)}
-        layers |= {names.block(head, 0, part): wide for part in ("linear", "res_connection")}
-        for name, columns in layers.items():
-            shapes |= {f"{name}.weight": (width, columns), f"{name}.bias": (width,)}
-        shapes |= {f"{names.last(head)}.weight": (rows, width), f"{names.last(head)}.bias": (rows,)}
-    return shapes
+def _are_equal(first: nn.Module, second: nn.Module) -> bool:
+    pairs = zip(first.parameters(), second.parameters(), strict=True)
+    return all(torch.equal(one, other) for one, other in pairs)
 
 
 def _check_count(state: State, kind: Kind, source: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,15 +17,17 @@ from medusa_core.drafters._head_trees import AUTO, HeadsDraft
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.files import build_heads
 from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
 from medusa_core.errors import MedusaError
+from medusa_core.llama.greedy import Heads
+from medusa_core.llama.library import Library
+from medusa_core.llama.panels import Panels
+from medusa_core.llama.weights import COPY_LIMIT
+from medusa_core.model.target import Target
 from medusa_core.trees.budget import LatencyPoint, best_tree
 from medusa_core.trees.search import FoundTree
 from medusa_core.trees.tree import Topology
 
-if TYPE_CHECKING:
-    from medusa_core.llama.library import Library
-    from medusa_core.model.target import Target
+MOST_ROWS = 4  # with more rows the stacked heads in torch are no slower than C
 
 
 @dataclass(frozen=True)
@@ -39,11 +40,9 @@ class MedusaDraft(HeadsDraft):
     library: Library | None = None  # computes the heads in C; None leaves them to torch
 
     @cached_property
-    def native(self) -> NativeHeads | None:
+    def native(self) -> Heads | None:
         """The heads in C, packed at the first run; None where torch computes them."""
-        if self.library is not None and NativeHeads.takes(self.heads):
-            return NativeHeads(self.heads, self.library)
-        return None
+        return None if self.library is None else native_heads(self.heads, self.library)
 
     def require_accuracies(self) -> list[list[float]]:
         """The accuracies. Raises MedusaError when they were not measured."""
@@ -68,12 +67,10 @@ class MedusaDraft(HeadsDraft):
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
-        """Best guesses of every head at every position of a text from ``start`` on: [K, T − start, R]."""
         _, hidden = target.read(tokens)
         return self.heads(hidden[start:].to(self.heads.block_weight)).topk(ranks, dim=-1).indices
 
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says."""
         heads = self.heads
         if bool(heads.block_weight.any()) or bool(heads.block_bias.any()):
             return False
@@ -84,10 +81,25 @@ class MedusaDraft(HeadsDraft):
         return all(own.shape == lm_head.shape and torch.equal(own, lm_head) for own in heads.lm_weight)
 
     def tree(self, name: str | Topology) -> Topology:
-        """The tree that a setting names (``named_tree``)."""
         if name == AUTO and self.fastest is not None:
             return self.fastest.topology
         return super().tree(name)
+
+
+def native_heads(heads: MedusaHeads, library: Library) -> Heads | None:
+    """The heads in C; None where C does not compute them, and where copies of them would be too large.
+
+    LM heads of their own have 8 bits unless in float32, since reading them is most of the time.
+    """
+    weight, last = heads.block_weight.detach(), heads.lm_weight.detach()
+    computed = type(heads) is MedusaHeads and last.dtype in (torch.bfloat16, torch.float32)
+    if not computed or last.device.type != "cpu" or last.nbytes > COPY_LIMIT:
+        return None
+    if heads.shares_lm_head:
+        panels = [Panels.of(last)] * heads.count
+    else:
+        panels = [Panels.of(one, int8=last.dtype != torch.float32) for one in last]
+    return Heads(weight, heads.block_bias.detach(), panels, library)
 
 
 def owns(folder: Path) -> bool:

@@ -17,22 +17,13 @@ from medusa_core.drafters._dynamic_tree import DynamicTree
 from medusa_core.drafters._guess_tree import Guesses, GuessTree
 from medusa_core.drafters._head_trees import TreeSettings, dynamic_nodes, is_dynamic
 from medusa_core.drafters.medusa import NAME
-from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.medusa.heads import MedusaHeads
-from medusa_core.drafters.medusa.native_heads import MOST_ROWS, NativeHeads
+from medusa_core.drafters.medusa.draft import MOST_ROWS, MedusaDraft
 from medusa_core.llama.greedy import Guessing
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import Origin
 from medusa_core.trees.token_tree import TokenTree
-from medusa_core.trees.tree import TOP_K, Topology
-
-
-def build(target: Target, draft: MedusaDraft, settings: TreeSettings) -> MedusaDrafter:
-    """The drafter by its settings. Raises MedusaError when the tree asks for more than the heads offer."""
-    name = settings.tree
-    tree = dynamic_nodes(name) if is_dynamic(name) else draft.tree(name)
-    return MedusaDrafter(draft.heads, tree, target.device, draft.native)
+from medusa_core.trees.tree import TOP_K
 
 
 class MedusaDrafter(Drafter):
@@ -40,26 +31,19 @@ class MedusaDrafter(Drafter):
 
     features = LAST_HIDDEN
 
-    def __init__(
-        self,
-        heads: MedusaHeads,
-        tree: Topology | int,
-        device: torch.device,
-        native: NativeHeads | None = None,
-    ) -> None:
-        """``tree`` is that of all steps, or how many nodes at most a new tree has in each, with the root.
-
-        ``native`` are the same heads. Raises MedusaError when the tree asks for more than they offer.
-        """
+    def __init__(self, target: Target, draft: MedusaDraft, settings: TreeSettings) -> None:
+        """Raises MedusaError when the tree asks for more than the heads offer."""
+        heads, name = draft.heads, settings.tree
         ranks = min(TOP_K, heads.lm_weight.shape[-2])
         self._tree: GuessTree | DynamicTree
-        if isinstance(tree, Topology):
-            tree.check(heads.count, ranks)
-            self.largest_tree, self._tree = tree.size, GuessTree(tree, _origin, device)
+        if is_dynamic(name):
+            self.largest_tree = dynamic_nodes(name)
+            self._tree = DynamicTree(self.largest_tree - 1, heads.count, ranks, _origin, target.device)
         else:
-            self.largest_tree = tree
-            self._tree = DynamicTree(tree - 1, heads.count, ranks, _origin, device)
-        self._heads, self._native = heads, native
+            tree = draft.tree(name)
+            tree.check(heads.count, ranks)
+            self.largest_tree, self._tree = tree.size, GuessTree(tree, _origin, target.device)
+        self._heads, self._native = heads, draft.native
         self._hidden: torch.Tensor  # hidden state of the last accepted token
 
     def propose(self, root: int, depth: int) -> TokenTree:
@@ -78,11 +62,10 @@ class MedusaDrafter(Drafter):
 
     def _guesses(self, hidden: torch.Tensor, asked: int) -> Guesses:
         if self._native is not None and len(hidden) <= MOST_ROWS:
-            return self._native.best(hidden, asked, self._tree.ranks)
+            return Guesses(*self._native.best(hidden, asked, self._tree.ranks))
         return Guesses.of(self._heads(hidden, asked).float(), self._tree.ranks)
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Remember the hidden state of the last token."""
         self._hidden = features[-1]
 
     @property
@@ -91,7 +74,7 @@ class MedusaDrafter(Drafter):
         tree = self._tree
         if self._native is None or not isinstance(tree, GuessTree):
             return None
-        return Guessing(tree.shape(), tree.places, self._native.in_c, max(1, tree.depth), tree.ranks)
+        return Guessing(tree.shape(), tree.places, self._native, max(1, tree.depth), tree.ranks)
 
 
 def _origin(depth: int, rank: int) -> Origin:

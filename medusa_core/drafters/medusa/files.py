@@ -49,19 +49,10 @@ def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype =
 
     Raises MedusaError for heads of a shortened vocabulary, which these formats cannot hold.
     """
-    write_heads(tensors_of(heads, dtype), folder, base)
-
-
-def tensors_of(heads: MedusaHeads, dtype: torch.dtype | None = None) -> HeadTensors:
-    """The tensors of heads in memory, in ``dtype`` or their own."""
+    weight, bias = (block.detach().to("cpu", dtype) for block in (heads.block_weight, heads.block_bias))
     last = None if heads.shares_lm_head else heads.lm_weight.detach().to("cpu", dtype)
     token_map = heads.token_map.cpu() if isinstance(heads, TruncatedHeads) else None
-    return HeadTensors(
-        heads.block_weight.detach().to("cpu", dtype),
-        heads.block_bias.detach().to("cpu", dtype),
-        last,
-        token_map,
-    )
+    write_heads(HeadTensors(weight, bias, last, token_map), folder, base)
 
 
 _PUBLISHED_HEADS = 5  # assumed where their config does not say how many

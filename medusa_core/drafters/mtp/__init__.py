@@ -10,25 +10,15 @@ these are.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from medusa_core.config import setting
+from medusa_core.config import with_defaults
 from medusa_core.drafters import Colour, Drafting, Method
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.hardware.operators import Product, Work, linear, operators
 from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The shape of the dynamic tree."""
-
-    draft_top_k: int = setting(
-        4, "how many guesses each node gets, and how many nodes of a level get some", low=1, high=64, step=1
-    )
-    draft_depth: int = setting(3, "the most levels of drafted nodes", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
 
 
 METHOD = Method(
@@ -37,7 +27,7 @@ METHOD = Method(
     colour=Colour("#C2255C", "#FF9EBB", "#FBEBF1", "#8C1841"),  # rose
     help="the layer that a model was trained with to predict one token more drafts, then from its own output",
     build=f"{__name__}.drafter:MtpDrafter",
-    settings=Settings,
+    settings=with_defaults(Settings, draft_top_k=4, draft_depth=3, draft_nodes=15),
     files="the model.safetensors of a model with an eh_proj, as DeepSeek-V3's",
     owns=f"{__name__}.files:owns",
     load=f"{__name__}.drafter:load",

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from medusa_core.checkpoints.files import State, require_finite
-from medusa_core.drafters.eagle3.draft import Eagle3Draft, place, target_embedding
+from medusa_core.checkpoints.files import require_finite
+from medusa_core.drafters.eagle3.draft import Eagle3Draft, target_embedding
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.network import NativeNetwork
 from medusa_core.drafters.eagle3.shape import DraftShape
@@ -28,7 +28,6 @@ class NativeMtpNetwork(NativeNetwork):
         return features
 
     def begin(self, tokens: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
-        """As ``NativeNetwork``."""
         assert isinstance(self._draft, MtpLayer)
         return self.join(self._draft.normed(F.embedding(tokens, self._embedding), features))
 
@@ -41,7 +40,6 @@ class MtpDraft(Eagle3Draft):
 
     @property
     def label(self) -> str:
-        """The words of the badge."""
         return "MTP layer"
 
 
@@ -60,34 +58,6 @@ def load(folder: Path, target: Target) -> MtpDraft:
     for (name, what), own in zip(SHARED.items(), (table, head), strict=True):
         if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
             notes.append(f"{name} is not the model's own {what}: the model's counts")
-    shape = _shape(target, state, folder)
-    return build(shape, state, target, head, table, tuple(notes))
-
-
-def build(
-    shape: DraftShape,
-    state: State,
-    target: Target,
-    head: torch.Tensor,
-    table: torch.Tensor,
-    notes: tuple[str, ...] = (),
-) -> MtpDraft:
-    """A layer from tensors that fit, placed for a target."""
-    with torch.device("meta"):
-        model = MtpLayer(shape, head)
-    place(model, state, target.output_device, target.dtype)
-    return MtpDraft(
-        model.requires_grad_(False).eval(),
-        table,
-        LAST_HIDDEN.layers,
-        notes=notes,
-        library=target.library,
-        capture=target.capture,
-    )
-
-
-def _shape(target: Target, state: State, folder: Path) -> DraftShape:
-    """The sizes of the target's layers, which those of this layer must be. Raises MedusaError."""
     rope = dict(getattr(target.config, "rope_parameters", None) or {})
     shape = DraftShape.like(target.config, target.vocab_size)
     gate = state.get("mlp.gate_proj.weight")
@@ -97,6 +67,7 @@ def _shape(target: Target, state: State, folder: Path) -> DraftShape:
         rope_scaling=rope if rope.get("rope_type", "default") != "default" else None,
     )
     with torch.device("meta"):
-        check_layer(state, MtpLayer(shape, torch.empty(0)), folder)
+        model = MtpLayer(shape, head)
+    check_layer(state, model, folder)
     require_finite(f"the MTP layer in {folder}", state, target.dtype)
-    return shape
+    return MtpDraft.filled(model, state, target, table, LAST_HIDDEN.layers, tuple(notes))

@@ -47,7 +47,6 @@ class SuffixDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text that the automaton knows."""
         return self._automaton.length
 
     def propose(self, root: int, depth: int) -> TokenTree:
@@ -64,7 +63,6 @@ class SuffixDrafter(Drafter):
         )
 
     def observe(self, tokens: Sequence[int], features: torch.Tensor) -> None:
-        """Add the tokens to the automaton."""
         self._tokens += tokens
         self._automaton.extend(tokens)
 

@@ -2,8 +2,8 @@
 
 Depth 1 is the model's own guess behind the root, from a forward that sees a part of the text's rows; the
 guesses below are those of heads that follow each other, and n-grams of the text that begin with the guess of
-depth 1 are merged in. Paper §2, arXiv 2502.18890. ``heads`` are the networks, ``layout`` the public names of
-their tensors, ``files`` what lies in a folder, ``draft`` what is loaded of it, ``drafter`` a step.
+depth 1 are merged in. Paper §2, arXiv 2502.18890. ``heads`` are the networks, ``files`` what lies in a
+folder, ``draft`` what is loaded of it, ``drafter`` a step.
 
 The paper picks one at random where several n-grams of the same length are accepted. Here the choice has no
 meaning: a tree holds each sequence of tokens once, so where a rule chooses one token at each node only one

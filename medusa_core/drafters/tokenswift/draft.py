@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import read_config
 from medusa_core.drafters._head_trees import HeadsDraft, budget_tree, named_tree
 from medusa_core.drafters._own_settings import tree_and_accuracies
-from medusa_core.drafters.tokenswift.files import read_state
+from medusa_core.drafters.tokenswift.files import read_heads
 from medusa_core.drafters.tokenswift.heads import TokenSwiftHeads
-from medusa_core.drafters.tokenswift.layout import count_of, from_public
 from medusa_core.model.features import BEFORE_NORM, Features
+from medusa_core.model.target import Target
 from medusa_core.trees.search import assumed_accuracies
 from medusa_core.trees.tree import TOP_K, Topology, cartesian
-
-if TYPE_CHECKING:
-    from medusa_core.model.target import Target
 
 UNNORMED = Features((BEFORE_NORM,))  # input of the heads
 _WIDTH = 3  # guesses of each head in the paper's tree, one of the model itself before them
@@ -41,12 +36,10 @@ class TokenSwiftDraft(HeadsDraft):
 
     @torch.inference_mode()
     def guesses(self, target: Target, tokens: Sequence[int], ranks: int, start: int = 0) -> torch.Tensor:
-        """Best guesses of every head at every position of a text from ``start`` on: [K, T − start, R]."""
         _, hidden = target.read(tokens, UNNORMED)
         return self.heads(hidden[start:].to(self.heads.linear)).topk(ranks, dim=-1).indices
 
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says, as fresh ones do."""
         return not bool(self.heads.linear.any())
 
     def tree(self, name: str | Topology) -> Topology:
@@ -62,11 +55,8 @@ class TokenSwiftDraft(HeadsDraft):
 
 def load(folder: Path, target: Target) -> TokenSwiftDraft:
     """Read heads, tree and accuracies. Raises MedusaError when they do not fit the target."""
-    source = str(folder)
-    count = count_of(read_config(folder), source)
-    lm_head = target.held.lm_head()
-    heads = from_public(read_state(folder), count, lm_head, target.config, source)
+    heads = read_heads(folder, target.held.lm_head(), target.config)
     return TokenSwiftDraft(
         heads.requires_grad_(False).eval(),
-        *tree_and_accuracies(folder, count, target.output_device),
+        *tree_and_accuracies(folder, heads.count, target.output_device),
     )

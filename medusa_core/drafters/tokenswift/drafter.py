@@ -58,7 +58,6 @@ class TokenSwiftDrafter(Drafter):
 
     @property
     def length(self) -> int:
-        """Tokens of the text whose n-grams are counted."""
         return self._table.length
 
     @property
@@ -67,11 +66,9 @@ class TokenSwiftDrafter(Drafter):
         return self._partial.nbytes
 
     def cache_bytes_for(self, rows: int) -> int:
-        """Bytes that a draft sees after a text of so many rows."""
         return self._partial.nbytes_for(rows)
 
     def read_cache(self, cache: TreeCache) -> None:
-        """Draft over this cache, or over rows of it."""
         if cache is not self._full:
             self._partial.forget(0)
         self._full = cache
@@ -82,7 +79,6 @@ class TokenSwiftDrafter(Drafter):
         self._queries = features[-1]
 
     def truncate(self, length: int) -> None:
-        """Forget what was counted and selected after ``length`` tokens."""
         self._table.truncate(length)
         self._partial.forget(length)
 

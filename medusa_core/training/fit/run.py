@@ -22,29 +22,13 @@ from medusa_core.training.base_model import base_folder, load_tokenizer
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.drafter_run import RESULT
 from medusa_core.training.encoding import Encoder
+from medusa_core.training.fit import prompts, stages
 from medusa_core.training.fit.measuring import load_result, measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
 from medusa_core.training.fit.plan import Plan, first_plan, read_plan, size_plan, write_plan
 from medusa_core.training.fit.probe import OnProgress, probe
-from medusa_core.training.fit.prompts import (
-    HELDOUT,
-    PROMPTS,
-    HeldOut,
-    heldout_of,
-    read_heldout,
-    split_prompts,
-    write_heldout,
-)
 from medusa_core.training.fit.report import REPORT, make_report, write_card
 from medusa_core.training.fit.settings import FitConfig
-from medusa_core.training.fit.stages import (
-    HEADS_RUN,
-    JOINT_RUN,
-    answer_config,
-    head_config,
-    is_embedded,
-    joint_config,
-)
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train
 from medusa_core.training.run_folder import RESULT as RESULT_FILE
@@ -87,16 +71,16 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     passes, memory, free = fitting_pass(config, shape, shortest, first.pass_tokens)
     if plan is None:
         first = replace(first, pass_tokens=passes)
-        shutil.rmtree(folder / PROMPTS, ignore_errors=True)
-        (folder / HELDOUT).unlink(missing_ok=True)
+        shutil.rmtree(folder / prompts.PROMPTS, ignore_errors=True)
+        (folder / prompts.HELDOUT).unlink(missing_ok=True)
         if config.prompts:
             path = Path(config.prompts).expanduser()
-            heldout = split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
-            write_heldout(folder / HELDOUT, heldout)
+            heldout = prompts.split_prompts(path, tokenizer, folder, first.prompt_tokens, config.seed)
+            prompts.write_heldout(folder / prompts.HELDOUT, heldout)
         plan = size_plan(first, config, probe(config, first, folder, watch))
         write_plan(folder, config, plan)
     notes = []
-    if tokenizer.chat_template and not config.prompts and not is_embedded(config):
+    if tokenizer.chat_template and not config.prompts and not stages.is_embedded(config):
         notes.append("the model has a chat template: --prompts with what you will ask gives better heads")
     if plan.total_seconds > 90 * config.minutes:
         notes.append(
@@ -113,10 +97,10 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
     """
     folder, plan = Path(config.out), prepared.plan
     fitted = folder / FITTED
-    recipes: dict[str, Medusa1Config] = {"heads": head_config(config, plan, folder)}
+    recipes: dict[str, Medusa1Config] = {"heads": stages.head_config(config, plan, folder)}
     if config.joint:
-        heads = folder / HEADS_RUN / RESULT
-        recipes["heads and adapter"] = joint_config(config, plan, folder, heads)
+        heads = folder / stages.HEADS_RUN / RESULT
+        recipes["heads and adapter"] = stages.joint_config(config, plan, folder, heads)
 
     def calibrate() -> None:
         last = list(recipes.values())[-1]
@@ -125,17 +109,17 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         write_result(trained, engine, _heldout(config, plan, engine, folder), plan, fitted, watch)
 
     def report() -> None:
-        measured = measure(config, plan, fitted, read_heldout(folder / HELDOUT), watch)
-        if is_embedded(config):
+        measured = measure(config, plan, fitted, prompts.read_heldout(folder / prompts.HELDOUT), watch)
+        if stages.is_embedded(config):
             measured["model"]["base"] = "the embedded model"
         write_card(make_report(config, plan, fitted, measured, _training(config, folder)), fitted)
 
-    stages: dict[str, Callable[[], None]] = {
-        "answers": partial(_consume, self_distill(answer_config(config, plan)), watch)
+    parts: dict[str, Callable[[], None]] = {
+        "answers": partial(_consume, self_distill(stages.answer_config(config, plan)), watch)
     }
-    stages |= {name: partial(_consume, train(recipe), watch) for name, recipe in recipes.items()}
-    stages |= {"calibration": calibrate, "measuring": report}
-    for name, work in stages.items():
+    parts |= {name: partial(_consume, train(recipe), watch) for name, recipe in recipes.items()}
+    parts |= {"calibration": calibrate, "measuring": report}
+    for name, work in parts.items():
         _once(folder / DONE, name, work)
     return read_record(fitted / REPORT, _again(folder, "measuring"))
 
@@ -167,25 +151,25 @@ def _consume(records: Generator[Progress, None, None], watch: OnProgress) -> Non
             watch(record)
 
 
-def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> HeldOut:
-    file = folder / HELDOUT
+def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> prompts.HeldOut:
+    file = folder / prompts.HELDOUT
     if not file.is_file():
-        heldout = heldout_of(
+        heldout = prompts.heldout_of(
             engine,
             folder / ANSWERS,
             plan.heldout_prompts,
             plan.prompt_tokens,
             config.seed,
-            embedded=is_embedded(config),
+            embedded=stages.is_embedded(config),
         )
-        write_heldout(file, heldout)
-    return read_heldout(file)
+        prompts.write_heldout(file, heldout)
+    return prompts.read_heldout(file)
 
 
 def _training(config: FitConfig, folder: Path) -> dict:
     """What was trained and on what, from the runs' own files."""
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
-    runs = [folder / HEADS_RUN, *([folder / JOINT_RUN] if config.joint else [])]
+    runs = [folder / stages.HEADS_RUN, *([folder / stages.JOINT_RUN] if config.joint else [])]
     results = [_result(run, folder) for run in runs]
     record: dict[str, Any] = {
         "answers": answers,
@@ -202,7 +186,7 @@ def _training(config: FitConfig, folder: Path) -> dict:
 
 def _result(run: Path, folder: Path) -> dict[str, float]:
     if (result := result_of(run)) is None:
-        stage = "heads" if run.name == HEADS_RUN else "heads and adapter"
+        stage = "heads" if run.name == stages.HEADS_RUN else "heads and adapter"
         raise MedusaError(f"{run / RESULT_FILE} is missing or damaged: {_again(folder, stage)}")
     return result
 
