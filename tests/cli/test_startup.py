@@ -21,7 +21,7 @@ from medusa_core.experiments import experiment_names, load_experiment, load_meas
 from medusa_core.library_messages import collector_paused
 
 SLOW = ("torch", "transformers", "gradio", "accelerate", "peft", "bitsandbytes", "scipy", "pandas")
-OPTIONAL = ("peft", "bitsandbytes", "scipy")
+OPTIONAL = ("peft", "bitsandbytes")  # transformers imports scipy itself where it is there
 # Runs a program in a fresh interpreter as the shell does, then tells which slow modules it has imported.
 AS_PROGRAM = """
 import json, runpy, sys
