@@ -25,8 +25,9 @@ STYLE = """
 .figure-table th, .figure-table td { padding: 3px 8px; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--border-color-primary); }
 @media (min-width: 641px) { .figure-table td:last-child { white-space: normal; min-width: 9em; } }
-.figure-table th:first-child { text-align: left; }
-.figure-table thead th { font-weight: 600; white-space: normal; vertical-align: bottom; }
+.figure-table th:first-child { text-align: left; white-space: nowrap; }
+.figure-table thead th { font-weight: 600; vertical-align: bottom;
+  white-space: normal; word-break: keep-all; }
 .figure-table tbody th { font-weight: 450; }
 """
 
