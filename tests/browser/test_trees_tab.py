@@ -134,3 +134,16 @@ def test_a_bad_file_is_named_as_text_and_changes_nothing(trees_tab, tmp_path):
     says(page, "#trees-status", "Not loaded: tree node ['<img src=x onerror=alert(1)>']")
     assert page.locator("#trees-status img, .toast-body img[src=x]").count() == 0
     assert page.evaluate(NODES) == 16
+
+
+def test_a_title_of_two_lines_moves_its_chart_down(trees_tab):
+    chart = trees_tab.locator("#trees-speed")
+    size = trees_tab.viewport_size
+    tops = []
+    for width in (1280, 390):
+        trees_tab.set_viewport_size({"width": width, "height": 844})
+        title, drawn = (chart.locator(part).bounding_box() for part in ("label", ".js-plotly-plot"))
+        tops.append(drawn["y"] + 34 - title["y"] - title["height"])  # the chart's own margin holds one line
+    trees_tab.set_viewport_size(size)
+    assert title["height"] > 40
+    assert tops[1] == pytest.approx(tops[0], abs=2)

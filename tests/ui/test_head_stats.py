@@ -126,6 +126,8 @@ def test_the_curves_are_those_of_the_search_and_the_best_point_is_the_highest():
     assert (star.x[0], star.y[0]) == (best.nodes, best.tokens_per_second)
     measured = next(trace for trace in figure.data if trace.name == "measured")
     assert list(measured.y) == pytest.approx([100, 1900 / 11, 2200 / 14, 60])
+    tokens = tree_charts.tokens_by_size(growth, 9, head_stats.timed(TIMED), dark=False)
+    assert all(trace.name or trace.line.width == 0 for trace in tokens.data)  # no line without a word for it
 
 
 # ---- files ----------------------------------------------------------------------------------------------

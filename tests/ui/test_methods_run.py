@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -197,6 +197,15 @@ def test_a_name_without_room_at_its_point_stands_farther_off_on_a_line():
     draw = random.Random(3)
     corner = [(60 + 150 * draw.random(), 70 + 40 * draw.random()) for _ in range(11)]
     assert None not in name_places(corner, ["Multi-token prediction"] * 11, (800, 330))
+
+
+def test_numbers_of_lines_do_not_lie_over_each_other():
+    steep = [MethodSpeed("none", 1.0, 0.36), MethodSpeed("medusa", 5.3, 8.1)]
+    notes = tokens_against_time(steep, dark=False, width=500).layout.annotations
+    above = [note.x for note in notes if note.yanchor == "bottom"]
+    pixels = sorted(500 * x / (1.16 * 8.1) for x in above)
+    assert len(pixels) > 1
+    assert all(right - left >= 36 for left, right in pairwise(pixels))
 
 
 def test_every_method_that_was_measured_has_its_name_in_the_picture():

@@ -10,27 +10,31 @@ import gradio as gr
 TEMPLATE = "${value}"  # constant, since gradio evaluates templates as code
 STYLE = """
 .figure-table { font-size: 14px; line-height: 1.5; color: var(--body-text-color); }
-.figure-table p, .figure-table ul { margin: 0 0 8px; max-width: 90ch; }
+.figure-table p, .figure-table ul { margin: 0 0 8px; max-width: 90ch; text-wrap: pretty; }
+.figure-table .facts { max-width: none; }
+.figure-table .facts span { display: inline-block; }
 .figure-table ul { padding-left: 20px; }
 .figure-table * + ul { margin-top: 8px; }
 .figure-table h3 { margin: 12px 0 4px; font-size: 15px; font-weight: 650; }
+.figure-table details { margin-top: 8px; }
 .figure-table summary { cursor: pointer; }
 .figure-table .quiet { color: var(--body-text-color-subdued); }
 .figure-table code { font-size: 12.5px; overflow-wrap: anywhere; }
 .figure-table .scroll { overflow-x: auto; contain: inline-size; }
 .figure-table table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums; }
-.figure-table th, .figure-table td { padding: 3px 10px; text-align: right; white-space: nowrap;
+.figure-table th, .figure-table td { padding: 3px 8px; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--border-color-primary); }
-.figure-table td:last-child { white-space: normal; min-width: 8em; }
-.figure-table th:first-child { text-align: left; }
-.figure-table thead th { font-weight: 600; white-space: normal; vertical-align: bottom; }
+@media (min-width: 641px) { .figure-table td:last-child { white-space: normal; min-width: 9em; } }
+.figure-table th:first-child { text-align: left; white-space: nowrap; }
+.figure-table thead th { font-weight: 600; vertical-align: bottom;
+  white-space: normal; word-break: keep-all; }
 .figure-table tbody th { font-weight: 450; }
 """
 
 
-def spans(texts: Iterable[str]) -> str:
+def spans(texts: Iterable[str], between: str = " ") -> str:
     """Texts as markup in which each is translated by itself."""
-    return " ".join(f"<span>{html.escape(text)}</span>" for text in texts)
+    return between.join(f"<span>{html.escape(text)}</span>" for text in texts)
 
 
 def grid(caption: str | Sequence[str], rows: Sequence[dict[str, str]]) -> str:

@@ -14,6 +14,7 @@ from medusa_core.trace.replay.colours import palette
 from ui.figures.palette import empty_figure, new_figure
 
 HEIGHT, MEASURED_HEIGHT = 360, 340
+PRODUCTS_HEIGHT = 410  # its legend has seven lines on a phone
 _figure = partial(new_figure, height=HEIGHT)
 PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "prefill": ("square", "root", "reading a prompt (prefill)"),
@@ -39,16 +40,20 @@ def roofline_chart(
     for name, products in steps.items():
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
-        # One mark of each kind is labelled; where the two coincide, one mark has both labels.
+        # One mark of each kind is labelled, above or below the roof; where the two coincide, one mark has
+        # both labels. The marks of a tree have none: they lie between the others, beside the paper's stars.
         weights, attention = filled.index(True), filled.index(False)
-        named = {weights: "weights", attention: "attention"}
-        if 0.8 < products[weights].intensity / products[attention].intensity < 1.25:
-            named = {weights: "weights, attention"}
+        named = {weights: ("weights", "top left"), attention: ("attention", "bottom right")}
+        if name == "parallel decode":
+            named = {}
+        elif 0.8 < products[weights].intensity / products[attention].intensity < 1.25:
+            named = {weights: ("weights, attention", "bottom right")}
+        labels = [named.get(place, ("", "top left")) for place in range(len(products))]
         figure.add_scatter(
             x=[each.intensity for each in products],
             y=[device.attainable(each.intensity) / TERA for each in products],
             mode="markers+text", name=words, customdata=[each.name for each in products],
-            text=[named.get(place, "") for place in range(len(products))], textposition="top left",
+            text=[text for text, _ in labels], textposition=[side for _, side in labels],
             textfont={"size": 11, "color": colours.muted}, cliponaxis=False,
             marker={"symbol": [symbol if full else f"{symbol}-open" for full in filled], "size": 11,
                     "color": getattr(colours, colour), "line": {"width": 2}},
@@ -198,7 +203,7 @@ def products_chart(products: Products, dark: bool) -> go.Figure:
     device = Device("this", "this machine", products.bandwidth, products.peak, 0)
     intensities = [device.ridge, *(row[4] for row in products.rows)]
     x = sorted({min(intensities), device.ridge, max(intensities)})
-    figure = _roof(device, x, dark, MEASURED_HEIGHT)
+    figure = _roof(device, x, dark, PRODUCTS_HEIGHT)
     sizes = sorted({row[2] for row in products.rows})
     shades = dict(zip(sizes, (colours.proposed, colours.root, colours.accepted), strict=False))
     for name, symbol, words in (("up", "circle", "linear layer"), ("qk", "diamond-open", "attention")):

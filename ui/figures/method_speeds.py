@@ -31,8 +31,9 @@ PEERS = {  # what transformers does by itself, measured beside the methods
 LINES = 5  # how many lines of equal speed, about
 STEPS = (1, 2, 2.5, 5, 10)  # from line to line, times a power of ten
 ROOM = 1.16  # length of an axis over its largest value
-WIDE, NARROW = 800, 600  # pixels of the axis across, where a chart has a page's width, or half of it
+WIDE, NARROW = 800, 520  # pixels of the axis across, where a chart has a page's width, or half of it
 HIGH = 330  # pixels of the axis upwards
+NUMBER = 36  # pixels across that the number at a line's end takes
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ def tokens_against_time(
     most_ms = ROOM * max(method.step_ms for method in methods)
     most_tokens = ROOM * max(method.tokens_per_step for method in methods)
     figure = new_figure(dark, height=HEIGHT)
-    for number, speed in enumerate(line_speeds([method.tokens_per_second for method in methods])):
-        _add_line(figure, speed, (most_ms, most_tokens), colours, first=number == 0)
+    speeds = line_speeds([method.tokens_per_second for method in methods])
+    _add_lines(figure, speeds, (most_ms, most_tokens), width, colours)
     plain = next((method for method in methods if method.name == PLAIN), None)
     if plain is not None:
         x, y = line_end(plain.tokens_per_second, most_ms, most_tokens)
@@ -151,19 +152,26 @@ def _places(
     return {method.name: place for method, place in zip(ordered, places, strict=True)}
 
 
-def _add_line(
-    figure: go.Figure, speed: float, most: tuple[float, float], colours: Palette, *, first: bool
+def _add_lines(
+    figure: go.Figure, speeds: Sequence[float], most: tuple[float, float], width: float, colours: Palette
 ) -> None:
-    x, y = line_end(speed, *most)
-    figure.add_scatter(
-        x=[0, x], y=[0, y], mode="lines", name="along a line the speed is the same, in tokens/s",
-        showlegend=first, line={"color": colours.muted, "width": 1, "dash": "dot"}, hoverinfo="skip",
-    )  # fmt: skip
-    right = x == most[0]
-    figure.add_annotation(
-        x=x, y=y, text=f"{speed:g}", showarrow=False, font={"size": 11, "color": colours.muted},
-        xanchor="left" if right else "center", yanchor="middle" if right else "bottom",
-    )  # fmt: skip
+    """The lines of equal speed, slowest first; a number has no room where it would lie over the last one."""
+    last = math.inf
+    for speed in speeds:
+        x, y = line_end(speed, *most)
+        figure.add_scatter(
+            x=[0, x], y=[0, y], mode="lines", name="along a line the speed is the same, in tokens/s",
+            showlegend=speed == speeds[0], hoverinfo="skip",
+            line={"color": colours.muted, "width": 1, "dash": "dot"},
+        )  # fmt: skip
+        right = x == most[0]
+        if not right and (last - x) / most[0] * width < NUMBER:
+            continue
+        last = last if right else x
+        figure.add_annotation(
+            x=x, y=y, text=f"{speed:g}", showarrow=False, font={"size": 11, "color": colours.muted},
+            xanchor="left" if right else "center", yanchor="middle" if right else "bottom",
+        )  # fmt: skip
 
 
 def _add_point(

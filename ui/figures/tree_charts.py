@@ -180,11 +180,11 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
         return
     sizes = list(range(1, len(columns) + 1))
     red, green, blue = (int(colours.proposed[i : i + 2], 16) for i in (1, 3, 5))
-    hidden = {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-    figure.add_scatter(x=sizes, y=list(map(max, columns)), **hidden)
+    edge = {"mode": "lines", "line": {"width": 0}, "showlegend": False, "hoverinfo": "skip"}
+    figure.add_scatter(x=sizes, y=list(map(max, columns)), **edge)
     figure.add_scatter(
         x=sizes, y=list(map(min, columns)), fill="tonexty", fillcolor=f"rgba({red},{green},{blue},0.18)",
-        **hidden,
+        **edge,
     )  # fmt: skip
     figure.add_scatter(
         x=sizes, y=[sum(column) / len(column) for column in columns],

@@ -237,8 +237,8 @@ def _origin(record: ExperimentRecord) -> str:
         f"torch {machine.torch}, Python {machine.python} · {record.date}"
         f"{' · with an older engine' if record.is_outdated else ''}"
     )
-    made = spans([facts])
-    return wrap(f"<h3>How it was made</h3><p class='quiet'>{_code(record.command)}<br>{made}</p>")
+    made = spans(facts.split(" · "), " · ")
+    return wrap(f"<h3>How it was made</h3><p class='quiet facts'>{_code(record.command)}<br>{made}</p>")
 
 
 def _threads(machine: MachineRecord) -> str:

@@ -40,7 +40,7 @@ function buildRow(table, fastest, base) {
   return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
 }
 
-const figureCell = (value, range, bar) => make("td", "", bar, make("b", "", value), range && make("small", "", ` (${range})`));
+const figureCell = (value, range, bar) => make("td", "", bar, make("b", "", value), range && " ", range && make("small", "", `(${range})`));
 
 // As long as the median run was fast; the thin line goes from the slowest run to the fastest.
 function buildBar(rate, fastest) {

@@ -39,6 +39,7 @@ prompt move to the right. PagedAttention moves no mark: it hands the cache out i
 fit, and a larger batch moves the filled marks to the right. Learn has a card on both.</p>"""
 CANDIDATES = (1, 16, 32, 48, 64, 80, 96, 112)
 BATCHES, LENGTHS = (1, 2, 4, 8, 16, 32, 64), (128, 256, 512, 1024, 2048, 4096, 8192)
+BY_BATCH, BY_LENGTH = "batch ↓ candidates →", "length ↓ candidates →"
 SWEEP_NOTE = "FLOP a byte by the formulas, as the paper prints them, and the TFLOP/s that the roof allows."
 
 
@@ -75,12 +76,13 @@ def draw(chosen: Chosen, batch: int, tokens: int, context: int) -> tuple[Any, ..
 
 def sweeps_of(chosen: Chosen) -> str:
     """The paper's tables 6 to 8 for the chosen model and device, folded, as markup."""
+    of_batches = {batch: (batch, 1024) for batch in BATCHES}
     parts = [
-        _sweep(chosen, title, name, works)
-        for title, name, works in (
-            ("Table 6: attention at batch 16, by length", "qk", {s: (16, s) for s in LENGTHS}),
-            ("Table 7: attention after 1,024 tokens, by batch", "qk", {b: (b, 1024) for b in BATCHES}),
-            ("Table 8: linear layers of the MLP, by batch", "up", {b: (b, 1024) for b in BATCHES}),
+        _sweep(chosen, title, name, sides, works)
+        for title, name, sides, works in (
+            ("Table 6: attention at batch 16, by length", "qk", BY_LENGTH, {s: (16, s) for s in LENGTHS}),
+            ("Table 7: attention after 1,024 tokens, by batch", "qk", BY_BATCH, of_batches),
+            ("Table 8: linear layers of the MLP, by batch", "up", BY_BATCH, of_batches),
         )
     ]
     title = "Tables 6 to 8 of the paper, for this model and device"
@@ -90,11 +92,11 @@ def sweeps_of(chosen: Chosen) -> str:
     )
 
 
-def _sweep(chosen: Chosen, title: str, name: str, works: dict[int, tuple[int, int]]) -> str:
+def _sweep(chosen: Chosen, title: str, name: str, sides: str, works: dict[int, tuple[int, int]]) -> str:
     """Rows by batch or length, columns by candidates: FLOP a byte, and TFLOP/s under the roof."""
     rows = []
     for first, (batch, context) in works.items():
-        row = {"candidates": f"{first:,}"}
+        row = {sides: f"{first:,}"}
         for tokens in CANDIDATES:
             work = Work(batch, tokens, context)
             intensity = next(one for one in operators(chosen.shape, work) if one.name == name).intensity
