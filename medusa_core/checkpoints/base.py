@@ -25,6 +25,7 @@ from medusa_core.checkpoints.files import (
     pickle_fault,
     read_config,
     read_json,
+    require_rope_factors,
     shards,
 )
 from medusa_core.checkpoints.names import CONFIG_NAME, GENERATION_NAME, PICKLED_NAME, WEIGHTS_NAME
@@ -78,6 +79,7 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
         raise _cannot_load(folder, f"its {CONFIG_NAME} names {count}: {AGAIN}")
     with _named(folder):
         _check_end_tokens(folder)
+        require_rope_factors(settings, f"{CONFIG_NAME}: ")
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
     except Exception as error:  # a wrong value in the file can raise anything

@@ -8,6 +8,7 @@ huggingface_hub's parser of local headers does not notice.
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import warnings
@@ -64,6 +65,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     """The folder's config.json; empty when there is none. Raises MedusaError when it is no JSON object."""
     file = folder / CONFIG_NAME
     return read_json(file) if file.is_file() else {}
+
+
+def require_rope_factors(said: Any, place: str = "") -> None:
+    """Raise MedusaError for a factor of rotary positions below 1, of which transformers only warns.
+
+    ``place`` is where in the config ``said`` stands.
+    """
+    for key, value in said.items() if isinstance(said, dict) else ():
+        possible = value is None or (type(value) in (int, float) and 1 <= value < math.inf)
+        if key == "factor" and "rope_" in place and not possible:
+            raise MedusaError(f"{place}factor is {value!r}: it must be a number from 1 on")
+        require_rope_factors(value, f"{place}{key}.")
 
 
 def read_state(folder: Path) -> State:

@@ -117,6 +117,14 @@ FAULTS = {
     "no scaling of positions": (
         files.state(), {"rope_scaling": {"type": "linear"}}, "the scaling of positions .* cannot be used"
     ),
+    "positions scaled by zero": (
+        files.state(), {"rope_scaling": {"type": "linear", "factor": 0}},
+        r"config\.json: rope_scaling\.factor is 0: it must be a number from 1 on",
+    ),
+    "positions scaled by less than nothing": (
+        files.state(), {"rope_parameters": {"rope_type": "linear", "factor": -4.0}},
+        r"config\.json: rope_parameters\.factor is -4\.0: it must be",
+    ),
     "layers that are none": (
         files.state(), {"eagle_aux_hidden_state_layer_ids": [1, 2]}, "name 3 layers by their numbers"
     ),

@@ -114,6 +114,10 @@ BASES: dict[str, Row] = {
     "an unknown activation": Row(
         base(settings(hidden_act="odd")), "'odd' is missing or unknown", "check its"
     ),
+    "positions scaled by less than nothing": Row(
+        base(settings(rope_parameters={"rope_type": "linear", "factor": -4.0, "rope_theta": 1e4})),
+        NO_MODEL + r"config\.json: rope_parameters\.factor is -4\.0", "must be a number from 1 on",
+    ),
     "no config": Row(
         base(lambda _, folder: (folder / CONFIG).unlink()), r"has no config\.json", "name another"
     ),

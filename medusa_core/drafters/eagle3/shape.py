@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from medusa_core.checkpoints.files import require_rope_factors
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import BEFORE_NORM
 
@@ -69,6 +70,7 @@ class DraftShape:
         Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
         """
         _require_own_kind(config)
+        require_rope_factors(config)
         config = _flat(config)
         hidden, heads = _whole(config, "hidden_size"), _whole(config, "num_attention_heads")
         layers = _whole(config, "num_hidden_layers", 1)
