@@ -14,6 +14,7 @@ from medusa_core.cli.load import load_for_runs
 from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
 from medusa_core.config import LoadConfig, whole_numbers
 from medusa_core.drafters import method_names, require_weights
+from medusa_core.drafters.medusa import NAME
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.other_work import OtherWork, busy_words
@@ -23,6 +24,7 @@ from medusa_core.evaluation.sweep import (
     BATCH,
     DTYPE,
     NODES,
+    PLAIN,
     VALUES,
     Case,
     cases_of,
@@ -51,6 +53,11 @@ def run(args: argparse.Namespace) -> None:
     own = [name for name in methods if name in method_names()]
     if not own:
         raise MedusaError(f"--methods is {args.methods!r}: a sweep measures our own, such as none,medusa")
+    if sweep == NODES and {*own, PLAIN} != {PLAIN, NAME}:
+        raise MedusaError(
+            f"--methods is {args.methods!r}: Medusa's trees alone are swept by nodes, from 1, which is plain "
+            "decoding; leave it out, or use --sweep context, batch or dtype"
+        )
     accuracies = read_accuracies(Path(args.acceptance_from)) if args.acceptance_from else None
     notes = [f"{name} is left out: a sweep measures our own methods." for name in methods if name not in own]
     records: list[dict[str, Any]] = []

@@ -239,13 +239,16 @@ def _record(case: Case, log: MethodLog, ceilings: Ceilings) -> dict[str, Any]:
 
 
 def _with_gains(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """``gain``: tokens per second over plain decoding's at the same value, ``over_first``: over the first."""
+    """``gain``: tokens per second over plain decoding's at the same value, ``over_first``: over the first.
+
+    In a sweep of nodes, plain decoding is the tree of one.
+    """
     plain = {one["value"]: one["tokens_per_second"] for one in records if one["method"] == PLAIN}
     first: dict[str, float] = {}
     for one in records:
         own = one["tokens_per_second"]
         found = dict(one)
-        if one["value"] in plain:
-            found["gain"] = round(own / plain[one["value"]], 3)
+        if base := plain.get(one["value"], plain.get(1)):
+            found["gain"] = round(own / base, 3)
         found["over_first"] = round(own / first.setdefault(one["method"], own), 3)
         yield found

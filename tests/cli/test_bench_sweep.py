@@ -57,6 +57,9 @@ def test_values_of_a_sweep(bench):
     assert [one["value"] for one in found["points"]] == [16, 32]
     usual = record(bench("--sweep", "nodes", "--dtype", "float32")[1])
     assert [one["value"] for one in usual["points"]][:4] == [1, 2, 4, 8]
+    plain = usual["points"][0]["tokens_per_second"]
+    for one in usual["points"]:
+        assert one["gain"] == pytest.approx(one["tokens_per_second"] / plain, abs=1e-3)
 
 
 def test_a_shape_says_nothing_of_tokens(bench, monkeypatch, tmp_path):
@@ -95,6 +98,8 @@ def test_a_shape_that_does_not_fit(bench, monkeypatch):
         (("--values", "2"), "give --sweep or --shape too"),
         (("--sweep", "nodes", "--acceptance-from", "a.json"), "give --shape too"),
         (("--sweep", "context", "--methods", "hf"), "a sweep measures our own"),
+        (("--sweep", "nodes", "--methods", "none,ngram"), "leave it out, or use --sweep context, batch or"),
+        (("--sweep", "nodes", "--methods", "none"), "Medusa's trees alone are swept by nodes"),
     ],
 )
 def test_flags_that_contradict_each_other(bench, flags, words):
