@@ -95,7 +95,7 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
         right = right and (isinstance(default, float) or value == int(value))
     if not right:
         kind = {bool: "true or false", str: "a text", int: "a whole number"}.get(type(default), "a number")
-        raise MedusaError(f"{name} is {json.dumps(value)[:60]}, not {kind}: correct it")
+        raise MedusaError(f"{name} is {json.dumps(value, ensure_ascii=False)[:60]}, not {kind}: correct it")
 
 
 def uploaded_trace(text: str) -> dict[str, Any]:
@@ -168,8 +168,13 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(text: str, kind: Any) -> Any:
-    """The text as a value of that kind. One that is none stays a text, which `_require_kind` refuses."""
+    """The text as a value of that kind; the page writes numbers and booleans as JSON does.
+
+    One that is none stays a text, which `_require_kind` refuses.
+    """
+    if kind is str:
+        return text
     try:
-        return TypeAdapter(kind).validate_strings(text)
+        return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError:
         return text
