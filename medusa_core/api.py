@@ -155,8 +155,11 @@ def _tokens(engine: Engine, prompt: str | Sequence[int]) -> list[int]:
     if isinstance(prompt, str):
         return engine.encode(prompt)
     try:
-        return [operator.index(token) for token in prompt]
-    except (TypeError, ValueError, RuntimeError) as error:  # torch's own for a batch of rows
-        raise MedusaError(
-            f"the prompt is a {type(prompt).__name__}: give text, or token ids as a list of numbers"
-        ) from error
+        tokens = list(prompt.tolist() if hasattr(prompt, "tolist") else prompt)  # of torch or numpy
+        if not isinstance(prompt, bytes | bytearray) and bool not in map(type, tokens):
+            return [operator.index(token) for token in tokens]
+    except (TypeError, ValueError, RuntimeError):  # torch's own for a tensor without numbers
+        pass
+    raise MedusaError(
+        f"the prompt is a {type(prompt).__name__}: give text, or token ids as a list of whole numbers"
+    )

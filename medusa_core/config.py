@@ -219,6 +219,8 @@ def check_settings(config: Any) -> None:
             _require_kind(item.name, value, bool, "True or False")
         elif item.type == "str":
             _require_kind(item.name, value, str, "a text")
+        elif item.name == "options":
+            _require_kind(item.name, value, Mapping, "a dictionary of settings by name")
         elif isinstance(item.default, tuple):
             _require_kind(item.name, value, list | tuple, "a text, or several as a tuple")
             for text in value:

@@ -93,6 +93,10 @@ def test_sampling_settings_reach_the_run(engine):
         ([1.5, 2], "token ids"),
         ([math.inf], "token ids"),
         (3, "token ids"),
+        (b"abc", "the prompt is a bytes: give text, or token ids as a list of whole numbers"),
+        ([True, 5], "the prompt is a list: give text, or token ids"),
+        (torch.tensor([True]), "token ids"),
+        (torch.tensor([[1, 2], [3, 4]]), "token ids"),
         ([10**6], "vocabulary"),
     ],
 )

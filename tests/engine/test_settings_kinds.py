@@ -32,6 +32,7 @@ WRONG = [
     ({"epsilom": 0.1}, r"no setting is called 'epsilom': did you mean epsilon\?$"),
     ({"ignore_eos": "no"}, r"ignore_eos is 'no' \(str\): give True or False"),
     ({"stop": 5}, r"stop is 5 \(int\): give a text, or several as a tuple"),
+    ({"options": None}, r"options is None \(NoneType\): give a dictionary of settings by name"),
     ({"stop": ("a", 5)}, r"an entry of stop is 5 \(int\): give a text"),
 ]
 
