@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
         _say(f"note: {chat.conversation.notice}")
     _say(f"commands: {_COMMANDS}")
     for line in _lines():
-        if line.strip() == "/quit":
+        if line.split()[:1] == ["/quit"]:
             return
         try:
             chat.take(line)
