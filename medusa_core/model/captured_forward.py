@@ -34,7 +34,7 @@ from medusa_core.model.transformers_forward import TransformersForward
 
 SIZES = (1, 4, 8, 16, 32, 64, 128, 256)  # rows of a verified tree, padded
 _SMALLEST_BUCKET = 128  # slots; each next one is twice as large
-_MOST_IDLE = 2  # memories kept for later runs
+_LEAST_IDLE = 2  # memories kept for later runs, however few were in use at once
 _WARM_UPS = 3  # runs before the capture, in which libraries choose their kernels and allocate
 
 # Before a capture torch waits for the whole device, which breaks off the capture of another thread.
@@ -155,6 +155,7 @@ class CapturedForward(TransformersForward):
         self._capture = capture
         self._parts: Callable[[], AbstractContextManager[None]] = parts.in_place if parts else nullcontext
         self._idle: list[_Memory] = []  # the smallest first
+        self._used = self._most_used = 0  # memories of caches, now and at most
         # Finalizers of caches hand memories back, in any thread and also within a block that holds the lock.
         self._lock = RLock()
         self._memories: weakref.WeakKeyDictionary[TreeCache, _Memory] = weakref.WeakKeyDictionary()
@@ -170,6 +171,9 @@ class CapturedForward(TransformersForward):
             for layer in memory.layers:
                 layer.clear()
         self._memories[cache] = memory
+        with self._lock:
+            self._used += 1
+            self._most_used = max(self._used, self._most_used)
         weakref.finalize(cache, self._give_back, memory)
         return cache
 
@@ -255,10 +259,12 @@ class CapturedForward(TransformersForward):
 
     def _give_back(self, memory: _Memory) -> None:
         with self._lock:
-            # The smallest one goes, of equal ones the oldest.
+            self._used -= 1
             self._idle.append(memory)
             self._idle.sort(key=lambda one: one.rows)
-            del self._idle[:-_MOST_IDLE]
+            # Each text of the next batch finds one, so that its steps are captured already. Of what is more
+            # than was ever in use at once, the smallest goes, of equal ones the oldest.
+            del self._idle[: -max(_LEAST_IDLE, self._most_used - self._used)]
 
 
 _READS = {

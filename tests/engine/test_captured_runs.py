@@ -115,7 +115,11 @@ def sweep(engine, prompts, config):
     return Sweep(cases_of("dtype", engine, ["none", "ngram"], config, prompts, ()), 3)
 
 
-@pytest.mark.parametrize("measurement", [bench, sweep])
+def batches(engine, prompts, config):
+    return Sweep(cases_of("batch", engine, ["none"], config, prompts * 2, (3, 1)), 3)
+
+
+@pytest.mark.parametrize("measurement", [bench, sweep, batches])
 def test_a_measurement_captures_nothing_while_it_measures(model, monkeypatch, measurement):
     """Texts of other lengths lie in other buckets."""
     monkeypatch.setattr(captured_forward, "_SMALLEST_BUCKET", 16)
@@ -131,6 +135,18 @@ def test_a_measurement_captures_nothing_while_it_measures(model, monkeypatch, me
     counts = [len(captured) for _ in measured.turns()]
     assert len(counts) == 6
     assert len(set(counts)) == 1
+
+
+def test_no_more_memories_are_kept_than_were_in_use_at_once(model):
+    target = captured_target(model)
+    caches = [target.new_cache(20) for _ in range(4)]
+    del caches[1:]
+    gc.collect()
+    assert len(target.forward._idle) == 3
+    caches += [target.new_cache(40) for _ in range(2)]  # too large for those
+    caches.clear()
+    gc.collect()
+    assert len(target.forward._idle) == 4
 
 
 def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(model):
