@@ -38,7 +38,7 @@ class Recording:
         return self.logits[text, -count:], [state[text, -count:] for state in self.states]
 
 
-def recorded(model: Any, features: Features, **inputs: Any) -> Recording:
+def forward_with_features(model: Any, features: Features, **inputs: Any) -> Recording:
     """Run transformers' model on ``inputs``. Raises MedusaError for features that it does not show."""
     plain = [layer for layer in features.layers if layer != BEFORE_NORM]
     with ExitStack() as stack:

@@ -24,7 +24,7 @@ from medusa_core.model.forward import Forward, ForwardChoice, Outputs, Part, Row
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.loaded_model import LoadedModel, require_causal, require_tree_equals_branch
 from medusa_core.model.masks import SLIDING, LayerMasks, layer_kinds
-from medusa_core.model.recording import recorded
+from medusa_core.model.recording import forward_with_features
 from medusa_core.model.threads import cpu_threads
 from medusa_core.model.transformers_forward import TransformersForward
 from medusa_core.trees.origin import Origin
@@ -186,7 +186,7 @@ class Target:
         ``last`` limits the logits to so many rows at the end where the model can do that, 0 keeps every row.
         """
         ids = torch.tensor([list(tokens)], device=self.device)
-        read = recorded(
+        read = forward_with_features(
             self.model,
             features,
             input_ids=ids,

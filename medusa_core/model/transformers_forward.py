@@ -22,7 +22,7 @@ from medusa_core.model.forward import Outputs, Part, Rows
 from medusa_core.model.kv_cache import TreeCache, TreeLayer
 from medusa_core.model.loaded_model import LoadedModel
 from medusa_core.model.masks import LayerMasks
-from medusa_core.model.recording import Recording, recorded
+from medusa_core.model.recording import Recording, forward_with_features
 
 
 class TransformersForward:
@@ -74,7 +74,7 @@ class TransformersForward:
     def _run(self, rows: Rows, **inputs: Any) -> Recording:
         """The model on ``inputs``, with as many logits as ``rows`` keep."""
         limit = {"logits_to_keep": rows.kept} if self._held.limits_head else {}
-        return recorded(self._held.model, rows.features, use_cache=True, **inputs, **limit)
+        return forward_with_features(self._held.model, rows.features, use_cache=True, **inputs, **limit)
 
     def _results(self, read: Recording, text: int, count: int) -> Outputs:
         """Logits and hidden states of the last ``count`` rows of a text, where the LM head and heads are."""

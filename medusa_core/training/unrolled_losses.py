@@ -16,7 +16,7 @@ from medusa_core.drafters.eagle3.model import rotary_table
 from medusa_core.drafters.eagle3.shape import states_read
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.model.features import Features
-from medusa_core.model.recording import recorded
+from medusa_core.model.recording import forward_with_features
 from medusa_core.model.rotary import RotaryTable
 
 # A draft model with its rotations, embeddings, features and a number of steps → each step's outputs, as
@@ -30,7 +30,9 @@ class Reading:
     def __init__(self, base: PreTrainedModel, tokens: torch.Tensor, layers: tuple[int, ...]) -> None:
         count = base.config.get_text_config(decoder=True).num_hidden_layers
         with torch.no_grad():
-            output = recorded(base, Features(states_read(layers, count)), input_ids=tokens, use_cache=False)
+            output = forward_with_features(
+                base, Features(states_read(layers, count)), input_ids=tokens, use_cache=False
+            )
             self.features = torch.cat(output.states, dim=-1)
             self.logits = output.logits
             self.embedded = cast("Any", base.get_input_embeddings()).weight[tokens]
