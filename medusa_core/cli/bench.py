@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from medusa_core.cli import bench_sweep
-from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
+from medusa_core.cli.flags import COLUMNS, MOST_RUNS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
 from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
 from medusa_core.config import TRUNCATING, LoadConfig
@@ -37,8 +37,8 @@ KIND_FIGURES = {
 def run(args: argparse.Namespace) -> None:
     """Measure and print two tables. Raises MedusaError for bad input."""
     methods = _methods(args.methods)
-    if args.runs < 1:
-        raise MedusaError(f"--runs is {args.runs}, the smallest is 1: raise it")
+    if not 1 <= args.runs <= MOST_RUNS:
+        raise MedusaError(f"--runs is {args.runs}: give 1 to {MOST_RUNS} rounds")
     if args.sweep or args.batch or args.shape or args.values or args.acceptance_from:
         bench_sweep.run(args)
         return

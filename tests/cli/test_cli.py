@@ -129,7 +129,8 @@ def test_bench_measures_all_methods_and_they_agree(run, engine_folder, tmp_path)
         (["bench", "--methods", "none,HF"], "--methods is 'none,HF': did you mean hf?"),
         (["roofline", "--model", "llama-7x"], "did you mean llama-7b?"),
         (["bench", "--prompts", "/nowhere.jsonl"], "cannot read the prompts"),
-        (["bench", "--runs", "0"], "--runs is 0, the smallest is 1"),
+        (["bench", "--runs", "0"], "--runs is 0: give 1 to 1000 rounds"),
+        (["bench", "--runs", "1001", "--batch", "2"], "--runs is 1001: give 1 to 1000 rounds"),
         (["bench", "--limit", "0"], "--limit starts at 1"),
     ],
 )
