@@ -29,6 +29,7 @@ AUTO_METHOD = "auto"  # the drafter whose weights are there
 WITHOUT_WEIGHTS = "lookup"  # the drafter where no weights are there
 TIMED_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)  # of trees whose steps are timed, the root included
 TIMED_ROUNDS = 8  # timed runs of each size
+MOST_ROUNDS = 1000  # of a measurement
 MOST_TOP_K = 2**24  # larger than any vocabulary
 MOST_SEED = 2**31 - 1
 LARGEST_PORT = 65535

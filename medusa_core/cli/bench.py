@@ -10,10 +10,10 @@ from rich.cells import cell_len
 from rich.table import Table
 
 from medusa_core.cli import bench_sweep
-from medusa_core.cli.flags import COLUMNS, MOST_RUNS, read_run_settings, read_settings
+from medusa_core.cli.flags import COLUMNS, read_run_settings, read_settings
 from medusa_core.cli.load import load_for_runs
 from medusa_core.cli.tables import NONE, console, headlines, new_table, run_bar
-from medusa_core.config import TRUNCATING, LoadConfig
+from medusa_core.config import MOST_ROUNDS, TRUNCATING, LoadConfig
 from medusa_core.drafters import PLUS, method_names, methods_in_words
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError, close_name, counted
@@ -37,9 +37,9 @@ KIND_FIGURES = {
 def run(args: argparse.Namespace) -> None:
     """Measure and print two tables. Raises MedusaError for bad input."""
     methods = _methods(args.methods)
-    if not 1 <= args.runs <= MOST_RUNS:
-        raise MedusaError(f"--runs is {args.runs}: give 1 to {MOST_RUNS} rounds")
-    if args.sweep or args.batch or args.shape or args.values or args.acceptance_from:
+    if not 1 <= args.runs <= MOST_ROUNDS:
+        raise MedusaError(f"--runs is {args.runs}: give 1 to {MOST_ROUNDS} rounds")
+    if {args.sweep, args.batch, args.shape, args.values, args.acceptance_from} != {None}:
         bench_sweep.run(args)
         return
     config = read_run_settings(args)

@@ -55,10 +55,10 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError(f"--methods is {args.methods!r}: a sweep measures our own, such as none,medusa")
     if sweep == NODES and {*own, PLAIN} != {PLAIN, NAME}:
         raise MedusaError(
-            f"--methods is {args.methods!r}: Medusa's trees alone are swept by nodes, from 1, which is plain "
-            "decoding; leave it out, or use --sweep context, batch or dtype"
+            f"--methods is {args.methods!r}: --sweep nodes measures Medusa's trees beside plain "
+            "decoding; leave --methods out, or use --sweep context, batch or dtype"
         )
-    accuracies = read_accuracies(Path(args.acceptance_from)) if args.acceptance_from else None
+    accuracies = None if args.acceptance_from is None else read_accuracies(Path(args.acceptance_from))
     notes = [f"{name} is left out: a sweep measures our own methods." for name in methods if name not in own]
     records: list[dict[str, Any]] = []
     engine: Engine | None = None

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound="DataclassInstance")
 MOST_TEXTS = 1024  # texts of the largest batch
-MOST_RUNS = 1000  # rounds of a benchmark
 COLUMNS = 80  # columns of a terminal, for text that is laid out by hand
 _METAVARS = {int: "N", float: "X"}
 

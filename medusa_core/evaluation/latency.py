@@ -11,11 +11,11 @@ import statistics
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 
-from medusa_core.config import TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
+from medusa_core.config import MOST_ROUNDS, TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
 from medusa_core.decoding import PhaseTimes
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, SettingError
 from medusa_core.evaluation.head_accuracy import heads_of
 from medusa_core.evaluation.limits import ROUND_TOKENS
 from medusa_core.trees.budget import PLAIN, LatencyPoint
@@ -79,8 +79,8 @@ def measure_latency(
 
 def check_request(sizes: Sequence[int], rounds: int) -> None:
     """Raise MedusaError for sizes or rounds that cannot be measured, before anything is loaded."""
-    if rounds < 1:
-        raise MedusaError(f"{rounds} rounds are asked for: measuring needs at least one")
+    if not 1 <= rounds <= MOST_ROUNDS:
+        raise SettingError(f"rounds is {rounds}: give 1 to {MOST_ROUNDS}")
     if not sizes or min(sizes) < 1 or max(sizes) > MAX_NODES:
         raise MedusaError(f"sizes are {list(sizes)}: give 1 to {MAX_NODES} nodes, the root included")
 

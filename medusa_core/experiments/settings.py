@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from medusa_core.config import setting
+from medusa_core.config import MOST_ROUNDS, setting
 from medusa_core.hardware.devices import known_devices
 from medusa_core.hardware.shapes import known_shapes
 
@@ -15,7 +15,9 @@ MEDUSA1, MEDUSA2, DIRECT = "medusa1", "medusa2", "direct"
 class RunSettings:
     """What all experiments share."""
 
-    rounds: int = setting(3, "rounds over all prompts; figures are medians over them", low=1)
+    rounds: int = setting(
+        3, "rounds over all prompts; figures are medians over them", low=1, high=MOST_ROUNDS
+    )
     max_new_tokens: int = setting(128, "tokens a prompt", low=1, high=4096)
 
 

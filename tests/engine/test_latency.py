@@ -107,7 +107,8 @@ def test_steps_with_a_shallower_tree_do_not_count(engine):
         ({"sizes": ()}, "give 1 to 256"),
         ({"sizes": (0, 4)}, "give 1 to 256"),
         ({"sizes": (4, 257)}, "give 1 to 256"),
-        ({"rounds": 0}, "0 rounds"),
+        ({"rounds": 0}, "rounds is 0: give 1 to 1000"),
+        ({"rounds": 1001}, "rounds is 1001: give 1 to 1000"),
         ({"prompts": []}, "no prompts"),
     ],
 )
