@@ -287,6 +287,7 @@ class RunTrace(Record):
 
 
 WRITERS = "generate --trace or Share"  # they write the files that are read here
+_AGAIN = "record the run again"
 
 
 def read_trace(path: str | Path) -> RunTrace:
@@ -312,7 +313,7 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
     try:
         json.dumps(trace, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise MedusaError(f"{name} has half a character in a text: record the run again") from error
+        raise MedusaError(f"{name} has half a character in a text: {_AGAIN}") from error
     try:
         if trace is not None and type(stated) is int and stated in _UPGRADES:
             version = stated
@@ -327,9 +328,9 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
         what = "no trace" if stated is None else f"no trace of version {version}"
         place = ".".join(map(str, first["loc"])) or "the whole"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}") from error
+        raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}; {_AGAIN}") from error
     except ValueError as error:
-        raise MedusaError(f"{name} is no trace of version {version}: {error}") from error
+        raise MedusaError(f"{name} is no trace of version {version}: {error}; {_AGAIN}") from error
 
 
 _UPGRADES = {1: upgraded, PACKED_VERSION: unpacked}

@@ -188,6 +188,7 @@ def test_a_bad_trace_is_refused_with_its_place_named(fault, good, tmp_path):
     with pytest.raises(MedusaError, match=f"trace.json is no trace of version 2: {message}") as caught:
         read(trace, tmp_path)
     assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith("; record the run again")
 
 
 def test_several_faults_are_counted(good, tmp_path):

@@ -62,14 +62,14 @@ def test_the_root_of_version_1_is_of_head_0(reads, first):
 @pytest.mark.parametrize("name", ["head", "rank"])
 def test_what_is_missing_in_version_1_is_named(reads, first, name):
     assert reads(first, lambda t: node(t, 1).pop(name)).endswith(
-        f"is no trace of version 1: {name} is missing"
+        f"is no trace of version 1: {name} is missing; record the run again"
     )
 
 
 @pytest.mark.parametrize("name", ["method", "acceptance", "epsilon", "delta"])
 def test_a_missing_setting_of_version_1_is_named(reads, first, name):
     sentence = reads(first, lambda t: t["config"].pop(name))
-    assert sentence.endswith(f"is no trace of version 1: {name} is missing")
+    assert sentence.endswith(f"is no trace of version 1: {name} is missing; record the run again")
 
 
 @pytest.mark.sample
