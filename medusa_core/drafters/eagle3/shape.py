@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from medusa_core.checkpoints.files import require_rope_factors
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import BEFORE_NORM
 
@@ -69,6 +68,8 @@ class DraftShape:
 
         Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
         """
+        from medusa_core.checkpoints.files import require_rope_factors  # noqa: PLC0415 - pulls in torch
+
         _require_own_kind(config)
         require_rope_factors(config)
         config = _flat(config)
