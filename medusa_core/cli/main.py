@@ -128,12 +128,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = build_parser().parse_args((sys.argv[1:] if argv is None else argv) or ["--help"])
-    return exit_code_of(lambda: _run(args))
+    given = (sys.argv[1:] if argv is None else argv) or ["--help"]
+    return exit_code_of(lambda: _run(build_parser().parse_args(given)))
 
 
 def exit_code_of(run: Callable[[], None]) -> int:
     """Call ``run``; an error that the user can mend becomes one line on standard error and an exit code."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the shell, as by >&-
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become surrogates, as in arguments; prompts with such are refused.
         sys.stdin.reconfigure(errors="surrogateescape")

@@ -21,6 +21,13 @@ if TYPE_CHECKING:
 NONE = "–"
 
 
+class _Console(Console):
+    """A console that leaves a pipe without a reader to the command, where rich would exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table:
     """A table whose only line is the one below its head."""
     return Table(*names, box=SIMPLE_HEAD, padding=padding, **options)
@@ -28,7 +35,7 @@ def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table
 
 def console(width: int = COLUMNS, file: TextIO | None = None) -> Console:
     """A console of so many columns, also where it is no terminal; names and reasons are plain text."""
-    return Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    return _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
 
 
 def wide_console(file: TextIO | None = None) -> Console:

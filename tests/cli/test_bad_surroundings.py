@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -160,6 +161,27 @@ def test_a_full_disk_is_told_with_the_file_that_did_not_fit(command, shop, what)
         code, _, err = command(argv)
     assert code == 2
     assert re.search(rf"error: .*{shop.out}/\S+ .*\(File too large\)", err), err
+
+
+@pytest.mark.parametrize("command", ["--print-completion bash", "roofline --device a100"])
+def test_a_pipe_without_a_reader_is_no_error(command):
+    """Also where the parser or rich writes into it."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [sys.executable, "-m", "medusa_core", *command.split()]
+    with os.fdopen(writer, "w") as out:
+        done = subprocess.run(argv, stdout=out, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "exit_code"), [("chat <&-", 0), ("tree show cartesian-2 >&-", 0), ("tree show none 2>&-", 2)]
+)
+def test_a_closed_stream_is_no_error(command, exit_code):
+    line = f"{shlex.quote(sys.executable)} -m medusa_core {command}"
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stdout) == (exit_code, "")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("tree", ["cartesian-2", "cartesian-6x6x5"])  # the second fills more than a buffer
