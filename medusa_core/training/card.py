@@ -63,7 +63,7 @@ def write_card(
         "",
         *_course(folder, guesser),
     ]
-    (folder / CARD).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (folder / CARD).write_text("\n".join(lines) + "\n", "utf-8", "backslashreplace")
     for name in (CARD, RECIPE):
         if finished.is_dir() and (folder / name).is_file():
             shutil.copyfile(folder / name, finished / name)

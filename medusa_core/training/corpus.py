@@ -80,7 +80,10 @@ def load_recipe(path: Path, root: Path) -> list[Source]:
             "text of your own with --data"
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise MedusaError(f"cannot read the data recipe {path}: {error!r}") from error
+        raise MedusaError(
+            f"cannot read the data recipe {path} ({reason_of(error)}): correct it, or train on text of your "
+            "own with --data"
+        ) from error
     kinds = [source.kind for source in sources]
     if not kinds or len(set(kinds)) < len(kinds):
         raise MedusaError(f"the recipe {path} has the kinds {kinds}: name one at least, and each once")
@@ -162,7 +165,8 @@ def _write(arrays: dict[Path, np.ndarray], cache: Path, kind: str) -> None:
 def _file_stem(kind: str) -> str:
     """A kind as a part of a file name; other names than plain ones are told apart by a hash."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", kind)[:40]
-    return plain if plain == kind else f"{plain}_{hashlib.blake2b(kind.encode(), digest_size=4).hexdigest()}"
+    name = kind.encode(errors="surrogatepass")  # bytes of a file's name need be no UTF-8
+    return plain if plain == kind else f"{plain}_{hashlib.blake2b(name, digest_size=4).hexdigest()}"
 
 
 def _fingerprint(source: Source, encoder: Encoder) -> str:
@@ -175,7 +179,7 @@ def _fingerprint(source: Source, encoder: Encoder) -> str:
                 with open_file(file) as stream:
                     content = hashlib.file_digest(stream, "blake2b").hexdigest()
             except OSError as error:
-                raise MedusaError(f"cannot read {file}: {error}") from error
+                raise MedusaError(f"cannot read {file} ({reason_of(error)}): name another") from error
             digest.update(json.dumps([file.suffixes, content]).encode())
     return digest.hexdigest()
 

@@ -18,7 +18,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import require_file, special_kind
 
 END_OF_TEXT = "<|endoftext|>"
@@ -130,7 +130,7 @@ def _lines(file: Path, limit: int) -> Iterator[bytes]:
                 first = False
                 yield line
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise MedusaError(f"cannot read {file}: {error}: check that the file is whole") from error
+        raise MedusaError(f"cannot read {file} ({reason_of(error)}): check that the file is whole") from error
 
 
 def _open(file: Path) -> BufferedIOBase:

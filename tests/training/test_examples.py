@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import os
 import shutil
 
 import pytest
@@ -155,7 +156,7 @@ def test_garbage_is_read_or_refused(tmp_path_factory, raw, name):
 def test_a_cut_archive_is_refused(tmp_path):
     file = tmp_path / "a.txt.xz"
     file.write_bytes(lzma.compress(b"some text\n" * 1000)[:-20])
-    with pytest.raises(MedusaError, match=r"cannot read .*a\.txt\.xz: .*: check that the file is whole"):
+    with pytest.raises(MedusaError, match=r"cannot read .*a\.txt\.xz \(.*\): check that the file is whole"):
         list(read_examples(file))
 
 
@@ -203,6 +204,15 @@ def test_training_ends_in_one_line(command, shop, name):
     refused(
         command(["fit", "--plan", "--model", shop.engine, "--out", shop.out / "fit", "--prompts", file]), row
     )
+
+
+def test_a_name_that_is_no_utf8_trains(command, shop):
+    argv = training(shop, "--model", shop.engine)
+    file = shutil.copyfile(shop.engine / "text.jsonl", shop.out / os.fsdecode(b"caf\xe9.jsonl"))
+    argv[argv.index("--data") + 1] = file
+    code, _, err = command(argv)
+    assert code == 0, err
+    assert r"caf\udce9 |" in (shop.out / "run" / "README.md").read_text(encoding="utf-8")
 
 
 def test_pasted_halves_of_characters_are_refused_too(tmp_path):

@@ -102,7 +102,7 @@ def test_a_recipe_shares_out_its_kinds_by_weight(recipe, tmp_path, embedded):
         ({"heldout_every": 1}, "above 1"),
         ({"kind": "chat"}, "name one at least, and each once"),
         ({"kind": None}, "must be a string"),
-        ({"weight": None}, "cannot read the data recipe"),
+        ({"weight": None}, r"cannot read the data recipe .* \(float.*\): correct it, or train on text"),
     ],
 )
 def test_a_bad_recipe_is_refused(recipe, change, message):
