@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.trees.search import FoundTree, expected_lengths, search_tree
 from medusa_core.trees.tree import MAX_NODES, Choice
@@ -76,7 +76,9 @@ def read_latency(path: Path) -> list[LatencyPoint]:
     try:
         return parse_latency(json.loads(read_text(path)))
     except (OSError, ValueError, RecursionError, MedusaError) as error:
-        raise MedusaError(f"cannot read the latency in {path}: {error}") from error
+        raise MedusaError(
+            f"cannot read the latency in {path} ({reason_of(error)}): write it anew with calibrate"
+        ) from error
 
 
 def step_times(latency: Sequence[LatencyPoint], nodes: Sequence[int]) -> list[float]:

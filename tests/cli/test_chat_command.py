@@ -63,7 +63,7 @@ def test_the_command_streams_replies_with_marks_and_figures(talk, chat_folder):
 
 
 def test_the_commands_of_the_chat(talk, chat_folder):
-    lines = "/system Be kind.\nHi\n/stats\n/reset\n/stats\n/system\n/dance\n\nWhy\n/quit now\nNever read\n"
+    lines = "/system\tBe kind.\nHi\n/stats\n/reset\n/stats\n/system\n/dance\n\nWhy\n/quit now\nNever read\n"
     code, _, err = talk(chat_folder(CHATML), lines, "--marks", "none")
     assert code == 0
     assert "system prompt: Be kind." in err

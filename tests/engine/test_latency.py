@@ -245,7 +245,7 @@ def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, command)
         (["calibrate", "--sizes", "1,x"], "write numbers with commas"),
         (["calibrate", "--out", "/nowhere/a.json"], "there is no folder /nowhere"),
         (["tree", "search", "--nodes", "many"], "give a number of drafted nodes, or auto"),
-        (["tree", "search", "--nodes", "auto", "--latency", "/nowhere.json"], "cannot read the latency"),
+        (["tree", "search", "--nodes", "auto", "--latency", "/nowhere.json"], "directory): write it"),
     ],
 )
 def test_bad_input_is_one_line(engine_folder, prompts_file, tmp_path, command, argv, words):

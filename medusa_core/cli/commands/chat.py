@@ -71,15 +71,15 @@ class _Chat:
 
     def take(self, line: str) -> None:
         """One line of input: a command or a message. Raises MedusaError."""
-        word, _, rest = line.strip().partition(" ")
+        word, *rest = line.split(maxsplit=1) or [""]
         if not word:
             return
         if word == "/reset":
             self.conversation.reset()
             _say("the conversation is forgotten")
         elif word == "/system":
-            if rest.strip():
-                self.conversation.system = rest.strip()
+            if rest:
+                self.conversation.system = rest[0].strip()
             _say(f"system prompt: {self.conversation.system or 'none'}")
         elif word == "/stats":
             _say(self._stats())
