@@ -79,6 +79,8 @@ class OneLineParser(argparse.ArgumentParser):
         known = _flags_of(self)
         if unknown in known:
             message += f": {unknown} is a flag of another command"
+        elif unknown and not unknown.startswith("-"):
+            message += ": write a text of several words in quotes"
         elif close := close_name(unknown, known):
             message += f": did you mean {close}?"
         self.exit(EXIT_BAD_INPUT, f"error: {short_line(f'{message}; see {self.prog} --help')}\n")

@@ -260,6 +260,10 @@ def test_missing_weights_are_known_before_the_model_is_read(base, monkeypatch):
         (["--acceptance", "typicle"], "--acceptance is 'typicle': did you mean typical?"),
         (["--temprature", "1"], "unrecognized arguments: --temprature 1: did you mean --temperature?"),
         (["--rounds", "1"], "unrecognized arguments: --rounds 1: --rounds is a flag of another command"),
+        (
+            ["upon", "a", "time"],
+            "unrecognized arguments: upon a time: write a text of several words in quotes",
+        ),
     ],
 )
 def test_a_name_that_is_nearly_right_is_guessed(command, flags, words):
