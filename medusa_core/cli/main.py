@@ -142,6 +142,8 @@ def exit_code_of(run: Callable[[], None]) -> int:
     if isinstance(sys.stdin, io.TextIOWrapper):
         # Bytes that are no UTF-8 become surrogates, as in arguments; prompts with such are refused.
         sys.stdin.reconfigure(errors="surrogateescape")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding lacks, as on stderr
     try:
         with signals_stop():
             run()

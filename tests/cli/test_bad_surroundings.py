@@ -174,6 +174,14 @@ def test_a_pipe_without_a_reader_is_no_error(command):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_what_standard_output_cannot_encode_is_escaped():
+    argv = [sys.executable, "-m", "medusa_core", "tree", "show", "cartesian-1"]
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert r"\u2559" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "exit_code"), [("chat <&-", 0), ("tree show cartesian-2 >&-", 0), ("tree show none 2>&-", 2)]
 )
