@@ -229,7 +229,12 @@ def with_tree_of(config: GenerationConfig, settings: Mapping[str, Any]) -> Gener
         return config
     if not tree:
         raise MedusaError("the tree that the run began with is missing: choose another --save")
-    return config.changed(tree=Topology.from_choices(tree))
+    try:
+        return config.changed(tree=Topology.from_choices(tree))
+    except MedusaError as error:
+        raise MedusaError(
+            f"the tree that the run began with is damaged ({error}): choose another --save"
+        ) from error
 
 
 def fingerprint(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:

@@ -25,7 +25,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun import folder, memory, run, segments
 from medusa_core.longrun.folder import SEGMENTS
-from medusa_core.longrun.run import saved_run
+from medusa_core.longrun.run import saved_run, with_tree_of
 from medusa_core.longrun.segments import decode_segments
 from medusa_core.trees.tree import Topology
 
@@ -212,6 +212,11 @@ def test_a_tree_that_was_chosen_stays_that_of_the_run(engine, tmp_path):
     killed(first, config, tmp_path / "killed", 45, random.Random(1))
     assert finish(later, config, tmp_path / "killed") == whole
     assert finish(later, config, tmp_path / "other") != whole
+
+
+def test_a_damaged_tree_of_the_run_is_called_so():
+    with pytest.raises(MedusaError, match=r"began with is damaged \(tree node 'x' .*\): choose another"):
+        with_tree_of(GenerationConfig(), {"tree": ["x"]})
 
 
 def test_a_run_that_began_before_there_was_a_setting_goes_on_with_its_default(engine, tmp_path):
