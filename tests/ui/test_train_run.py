@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
@@ -286,7 +287,9 @@ def test_the_zip_is_hashed_before_gradio_s_event_loop_has_it(joint, tmp_path, mo
         assert packed.testzip() is None
     hashed = []
     monkeypatch.setattr(processing_utils, "hash_file", lambda path, *_: hashed.append(path) or "hash")
-    assert asyncio.run(button.async_move_resource_to_block_cache(file)) == file
+    with ThreadPoolExecutor(1) as loop:  # the browser tests keep one running in this thread
+        kept = loop.submit(asyncio.run, button.async_move_resource_to_block_cache(file)).result()
+    assert kept == file
     assert hashed == []
     assert file in button.temp_files  # so that it is deleted when it is old
 
