@@ -27,6 +27,14 @@ gc.disable()
 import pytest
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_pause_for_drawing():
+    """Measurements wait until a reader's browser has drawn; no test asserts a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ui.runs.other_work.DRAWING_SECONDS", 0)
+        yield
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     """A worker that crashes leaves the stack in a file, from where it gets into the report of its test.

@@ -75,7 +75,8 @@ def test_other_programs_that_disturb_it_are_told_and_its_figures_stay_in_the_tab
     assert (kept is begun) == warned
 
 
-def test_no_step_is_captured_while_it_measures(captured, captures):
+def test_no_step_is_captured_while_it_measures(captured, captures, monkeypatch):
+    monkeypatch.setattr("ui.runs.methods.NOTE_SECONDS", 0)  # a status after each run
     request = MethodsRequest("abca", 40, 2)
     counts = [
         len(captures)

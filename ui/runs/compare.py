@@ -23,7 +23,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount, sentences
 from ui.runs import verdict as comparison
 from ui.runs.decode import SettingsRequest, ready
-from ui.runs.other_work import busy_words
+from ui.runs.other_work import busy_words, let_browser_draw
 from ui.serving.engines import Engines
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ UNTIMED_TREE = (
 )
 FINDING = "Finding the tree that is fastest on this machine: once, for about two seconds…"
 WARM_UP_TOKENS = 6
-NOTE_SECONDS = 0.3  # often enough to notice a closed page, too seldom to disturb
+NOTE_SECONDS = 1.0  # often enough to notice a closed page, too seldom to disturb
 MOST_REPETITIONS = 5
 Trace = dict[str, Any]
 
@@ -190,6 +190,9 @@ class Comparison:
             unmeasured = replace(one, config=warm_up_config(one.engine, one.config))
             yield from self._timed(unmeasured, Words("Warming up: {0}", one.name), flag)
         traces: list[list[Trace]] = [[] for _ in self.lanes]
+        label = Words("Timing {0}, run {1} of {2}", self.lanes[0].name, 1, repetitions)
+        yield Update(status_message(label), label)
+        let_browser_draw()
         others = OtherWork()
         for number in comparison.run_order(len(self.lanes), repetitions):
             one, done = self.lanes[number], len(traces[number])
@@ -206,7 +209,7 @@ class Comparison:
         from medusa_core.trace.builder import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
         builder = TraceBuilder(one.engine, one.config, self.ids)
-        noted, tokens = 0.0, 0
+        noted, tokens = perf_counter(), 0
         with closing(one.engine.stream(self.ids, one.config)) as steps:
             for step in steps:
                 builder.add(step)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import GenerationConfig
@@ -24,8 +25,9 @@ from ui.records.settings import (
 )
 from ui.records.updates import StopFlag, Update
 from ui.records.words import Words, amount
-from ui.runs.compare import check_repetitions, warm_up_config
+from ui.runs.compare import NOTE_SECONDS, check_repetitions, warm_up_config
 from ui.runs.decode import ready
+from ui.runs.other_work import let_browser_draw
 from ui.serving.engines import Engines
 from ui.serving.runner import Request
 
@@ -85,10 +87,12 @@ class MethodsRequest(Request):
             note = Words("All runs had a penalty of {0} on the last {1}.", f"{plain.penalty:g}", words)
         options = {name: options_in_use(engine.drafts, plain.changed(method=name)) for name in methods}
         runners, _ = make_runners(engine, [ids], methods, plain, limit)
-        some, others = False, OtherWork()
+        let_browser_draw()
+        some, others, noted = False, OtherWork(), perf_counter()
         for turn in take_turns(runners, [ids], self.repetitions, limit, warm_up=False):
-            title = title_of(turn.name)
-            yield Update(status=Words("Timing {0}, run {1} of {2}", title, turn.done, turn.total))
+            if perf_counter() - noted > NOTE_SECONDS:
+                noted, title = perf_counter(), title_of(turn.name)
+                yield Update(status=Words("Timing {0}, run {1} of {2}", title, turn.done, turn.total))
             if turn.last:
                 some, status = True, Words("Measured once; the next round refines it.")
                 if turn.done == turn.total:
@@ -96,6 +100,8 @@ class MethodsRequest(Request):
                 record = bench_record(engine, turn.logs, methods, plain)
                 record["machine"] |= others.record()
                 yield MethodsUpdate(status=status, record=record, options=options, note=note)
+                if turn.done < turn.total:
+                    let_browser_draw()
         if limit.stopped:
             kept = Words("Stopped: only the complete rounds are shown.")
             none = Words("Stopped before each method had its turn: nothing is shown rather than half of it.")

@@ -1,12 +1,20 @@
-"""The warning where other programs disturbed what was measured, for every tab that times runs."""
+"""Keep other work away from what is measured, or say that there was some: for every tab that times runs."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from medusa_core.evaluation.other_work import is_busy
 from ui.records.words import Words
+
+DRAWING_SECONDS = 0.5  # pause for a browser to draw a chart
+
+
+def let_browser_draw() -> None:
+    """Wait until the reader's browser, which may share these cores, has drawn what it was just sent."""
+    time.sleep(DRAWING_SECONDS)
 
 
 def busy_words(machine: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from ui.records.updates import StopFlag, Update
 from ui.records.words import Words
 from ui.runs.compare import NOTE_SECONDS, WARM_UP_TOKENS
 from ui.runs.decode import ready
+from ui.runs.other_work import let_browser_draw
 from ui.serving.engines import Engines
 from ui.serving.model_loader import Loading
 from ui.serving.runner import Request
@@ -227,3 +228,5 @@ def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, boo
         left = max(1, round(measured / turn.done * (turn.total - turn.done)))
         status = Words("Timing {0}: run {1} of {2}, about {3} s left", turn.name, turn.done, turn.total, left)
         yield status, whole
+        if whole:
+            let_browser_draw()
