@@ -156,7 +156,7 @@ def test_contradictions_are_refused(good, tmp_path, subtests):
 
 MISSING = object()
 STEP = ("steps", 1)
-FAULTS = {  # what stands where, and what is said of it
+FAULTS = {  # by title: place, value and message
     "other version": (("schema_version",), 0, "schema_version: Input should be 2"),
     "a step of nothing": (("steps",), [{}], r"steps\.0"),
     "missing part": (("output",), MISSING, "output: Field required"),
