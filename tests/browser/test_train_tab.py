@@ -101,8 +101,11 @@ def test_a_run_trains_draws_and_its_heads_are_downloaded_and_used(train_tab, ses
     says(page, "#train-status", "medusa-heads.zip, 0.")
     with ZipFile(coming.value.path()) as packed:  # test_train_run.py uses what is in it.
         assert packed.testzip() is None
+    page.mouse.wheel(0, 600)
+    page.wait_for_function("scrollY > 0")
     page.click("#train-use-decode")
     says(page, ".toast-body", "now chosen in the menu “Heads”")
+    page.wait_for_function("scrollY === 0")
     page.locator("#decode-prompt textarea").fill("The dog saw a")
     wait_for_heads(page, "decode")
     page.click("#decode-run")

@@ -65,6 +65,9 @@ def page_under_way() -> gr.Blocks:
     return Context.root_block
 
 
+TO_TOP = "() => window.scrollTo(0, 0)"  # the other place was left somewhere below its Run button
+
+
 def turned_to(place: str) -> tuple[Any, Any]:
     """Updates of the page's tabs and of those inside Compare that show Watch or, in Compare, Side by side."""
     return gr.Tabs(selected=place), gr.Tabs(selected="side-by-side") if place == "compare" else gr.skip()

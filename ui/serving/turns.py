@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import ceil
 from time import perf_counter
 
 from ui.records.words import Words, amount
@@ -110,6 +111,6 @@ class TimeShare:
         """How much of its time the run got; empty while it has shared none."""
         if not self.runs:
             return ""
-        own, whole = round(self.clock() - self._begun), round(perf_counter() - self._begun)
+        own, whole = int(self.clock() - self._begun), ceil(perf_counter() - self._begun)
         others = amount(self.runs, "other run")
         return Words("used the engine for {0} s of {1} s; the rest went to {2}", own, whole, others)

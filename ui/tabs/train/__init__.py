@@ -10,7 +10,7 @@ import gradio as gr
 
 from medusa_core.errors import counted
 from medusa_core.training.config import Medusa1Config
-from ui.components.events import AT_ONCE, DRAWS, QUIET, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, TO_TOP, turned_to
 from ui.components.views import TextLine
 from ui.figures.training import Curves, all_curves
 from ui.records.settings import Selection
@@ -149,7 +149,8 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
     connect_download(session, take, trained, bar.status)
     gr.on([*opened, curves.change], all_curves, [curves, dark], plots, **DRAWS)
     for button, place in zip(use, ("watch", "compare"), strict=True):
-        button.click(partial(_use, place), trained, [selection, *places], **QUIET)
+        used = button.click(partial(_use, place), trained, [selection, *places], **QUIET)
+        used.then(None, None, None, js=TO_TOP, **QUIET)
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:

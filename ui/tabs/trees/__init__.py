@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from medusa_core.errors import MedusaError
-from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, turned_to
+from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, TO_TOP, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.figures import PageFigures
@@ -204,10 +204,11 @@ def _connect_use(
             return gr.skip(), gr.skip(), gr.skip()
 
     for button, place in zip(buttons, ("watch", "compare"), strict=True):
-        button.click(
+        used = button.click(
             partial(use, place), [panel.edited, panel.stats, panel.nodes, selection],
             [selection, *places], js=EDITED_TREE, **QUIET,
         )  # fmt: skip
+        used.then(None, None, None, js=TO_TOP, **QUIET)
 
 
 def _follow(session: Session, selection: Selection, stats: HeadStats) -> Any:
