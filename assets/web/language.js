@@ -7,7 +7,8 @@ const phrase = (text) => text; // marks an English text that is said later
 
 function makeLanguage() {
   const KEPT = "medusa-language";
-  const BETWEEN = /( · |, )/; // parts that are translated one by one
+  const DOT = " · ";
+  const KIND = /^[A-Z]{3}$/; // MHA, GQA, MQA
   const NUMBER = /\d+(?:[.,]\d+)*%?/g;
   const tables = new Map([["en", { name: "English", texts: new Map() }]]);
   const keys = new WeakMap(); // keys by a template's strings, the same object at every call
@@ -64,10 +65,16 @@ function makeLanguage() {
     return found && numbers.length ? found.replace(/\{(\d)\}/g, (_, i) => numbers[i]) : undefined;
   }
 
-  // What the server sent: a text, parts of one with dots or commas between them, or {"english", "text", "values"}
+  // A list with commas whose parts are all known: a name or a sentence may have commas too, and stays whole.
+  function listed(words) {
+    const parts = words.split(", ").map((part) => find(part) ?? (KIND.test(part) ? part : ""));
+    return parts.every(Boolean) ? parts.join(", ") : words;
+  }
+
+  // What the server sent: a text, parts of one with dots between them, or {"english", "text", "values"}
   // (ui/records/words.py).
   function tell(words) {
-    if (typeof words === "string") return find(words) ?? words.split(BETWEEN).map((part) => find(part) ?? part).join("");
+    if (typeof words === "string") return find(words) ?? words.split(DOT).map((part) => find(part) ?? listed(part)).join(DOT);
     if (typeof words !== "object" || words === null) return String(words ?? "");
     if (words.english !== undefined && /[a-z]{2}/i.test(words.text) && lookup(words.text) === undefined) return words.english;
     return say(words.text, ...words.values.map(tell));

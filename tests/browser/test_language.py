@@ -71,6 +71,17 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     assert page.evaluate("localStorage.getItem('medusa-language')") is None
 
 
+@pytest.mark.parametrize(
+    ("english", "said"),
+    [
+        ("MQA, 1 key-value head, pooled", "MQA, 1 个键值头, 取平均"),
+        ("EAGLE-3 · /data/llama, base, 8 bit", "EAGLE-3 · /data/llama, base, 8 bit"),  # names of a visitor's
+    ],
+)
+def test_a_list_is_translated_where_all_its_parts_are_known(page, english, said):
+    assert page.evaluate("english => medusaLanguage.tell(english)", english) == said
+
+
 def test_what_a_person_or_a_model_wrote_stays_as_it_is(page):
     box = page.locator("#decode-prompt textarea")
     box.fill("Decode")

@@ -26,7 +26,7 @@ from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
 TAGS = list(languages())
-BETWEEN = re.compile(" · |, ")  # as language.js parts a text
+DOT, COMMA = " · ", ", "  # between parts that language.js says one by one
 LONGER = " or have the model loaded with a longer --context"
 PLACE = re.compile(r"\{\d\}")
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*%?")
@@ -120,10 +120,11 @@ def test_every_text_of_a_component_is_translated(shipped_page, tag):
 
 
 def is_said(text: str, texts: dict[str, str]) -> bool:
-    """Whether `tell` of language.js has the text, whole or in parts with dots or commas between them."""
+    """Whether `tell` of language.js has the text: whole, in parts with dots, or in a list of known parts."""
     if text in texts or without_numbers(text) in texts or NAMES.fullmatch(text):
         return True
-    parts = BETWEEN.split(text)
+    between = DOT if DOT in text else COMMA
+    parts = text.split(between)
     named = (not has_words(part) or PROPER.fullmatch(part) or is_said(part, texts) for part in parts)
     return len(parts) > 1 and all(named)
 
