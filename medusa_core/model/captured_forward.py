@@ -250,11 +250,16 @@ class CapturedForward(TransformersForward):
         return visible
 
     def _take(self, rows: int) -> _Memory | None:
-        """The smallest free memory that has so many rows; from here on it is the caller's."""
+        """The smallest free memory that has so many rows; from here on it is the caller's.
+
+        Where all are too small, the smallest makes room for a new one.
+        """
         with self._lock:
             found = next((memory for memory in self._idle if memory.rows >= rows), None)
             if found is not None:
                 self._idle.remove(found)
+            elif len(self._idle) + self._used >= max(_LEAST_IDLE, self._most_used):
+                del self._idle[:1]
         return found
 
     def _give_back(self, memory: _Memory) -> None:

@@ -143,7 +143,8 @@ def test_no_more_memories_are_kept_than_were_in_use_at_once(model):
     del caches[1:]
     gc.collect()
     assert len(target.forward._idle) == 3
-    caches += [target.new_cache(40) for _ in range(2)]  # too large for those
+    caches += [target.new_cache(40) for _ in range(2)]  # too large for those, of which two make room
+    assert len(target.forward._idle) == 1
     caches.clear()
     gc.collect()
     assert len(target.forward._idle) == 4
