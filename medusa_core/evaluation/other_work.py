@@ -11,6 +11,7 @@ import psutil
 from medusa_core.hardware.processor import core_count
 
 BUSY = 0.5  # with so many cores in use by others, figures are doubtful
+_LEAST_SECONDS = 0.25  # over less time, the ticks that the system counts in would look like work
 _IDLE = ("idle", "iowait")
 _COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
 
@@ -24,7 +25,7 @@ class OtherWork:
     def record(self) -> dict[str, Any]:
         """Fields for a machine's record: its cores, and how many of them others used."""
         (begun, before), (now, after) = self._begun, _now()
-        cores = (after - before) / (now - begun)
+        cores = (after - before) / max(now - begun, _LEAST_SECONDS)
         return {"cores": core_count(), "other_cores_busy": round(max(0.0, cores), 2)}
 
 

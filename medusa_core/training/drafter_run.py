@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -103,6 +104,7 @@ def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator
     Raises MedusaError for settings, data or a base that cannot be used.
     """
 
+    @wraps(make)
     def training(config: DrafterConfig, end: End) -> Generator[Progress, None, None]:
         run = DrafterRun(config)
         yield from run.train(make(config, run), end)
