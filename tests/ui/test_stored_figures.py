@@ -109,7 +109,7 @@ def test_a_measurement_of_two_sizes_says_nothing_of_a_larger_tree():
     plain, own = (row for row in headline().rows if row.series in ("none", "medusa"))
     rows = [plain, own.model_copy(update={"tree_nodes": 2})]
     here = replace(stored, record=headline(rows=rows), at="2026-11-26 00:46")
-    page = PageFigures(stored, {("", None): here})
+    page = PageFigures(stored, {("", None): [here]})
     assert (
         recorded_worth(recording.trace, page)["sized"]
         == recorded_worth(recording.trace, stored_page())["sized"]
@@ -120,13 +120,14 @@ def test_learn_keeps_to_the_record_where_only_a_few_methods_were_measured():
     """Speed measures plain decoding, Medusa and sizes of trees: a card that names all drafters needs more."""
     stored = stored_page().stored
     few = replace(stored, record=headline(), at="2026-11-26 00:46")
-    page = PageFigures(stored, {("", None): few})
-    assert page.shown is few
+    page = PageFigures(stored, {("", None): [few]})
+    assert page.own is few
     assert page.whole is stored
     assert lesson_records(page) == lesson_records(stored_page())
     whole = replace(stored, at="2026-11-26 00:46")
-    assert PageFigures(stored, {("", None): whole}).whole is whole
-    assert PageFigures(None, {("", None): few}).whole is few
+    assert PageFigures(stored, {("", None): [whole]}).whole is whole
+    assert PageFigures(stored, {("", None): [few, whole]}).whole is whole
+    assert PageFigures(None, {("", None): [few]}).whole is few
 
 
 def test_methods_speed_learn_and_trees_state_one_plain_step():
@@ -156,12 +157,17 @@ def test_a_measurement_is_kept_for_other_pages_unless_they_are_public(public, mo
     machine = measured.record.machine.model_copy(update={"other_cores_busy": 1.5})
     slowed = replace(measured, record=measured.record.model_copy(update={"machine": machine}))
     assert figures.adopt(page, slowed) is page
-    page = figures.adopt(page, measured)
-    assert page.shown is measured
+    of_speed = replace(measured, bench={"methods": {}}, at="2026-01-02T03:05")
+    page = figures.adopt(figures.adopt(page, measured), of_speed)
+    assert (page.own, page.of_speed, page.of_methods) == (of_speed, of_speed, measured)
+    page = figures.adopt(page, measured)  # known already
+    again = replace(measured, at="2026-01-02T03:06")
+    page = figures.adopt(page, again)
+    assert (page.own, page.of_speed, page.of_methods) == (again, of_speed, again)
     assert public == (not own_cache.exists())
     for later in (figures.choose(figures.begin(), Selection()), opened()[1]):
-        assert public == (later.own is None)
-        assert later.shown.at == ("" if public else measured.at)
+        assert [one.at for one in later.of_model] == ([] if public else [again.at, of_speed.at])
+        assert later.of_speed.is_of_speed == (not public)
     page = figures.forget(page)
-    assert page.shown is page.stored
+    assert page.known == (page.stored,)
     assert opened()[1].own is None

@@ -1,10 +1,10 @@
-"""The speeds that all tabs of a page show: one record a model, stored with the project or measured here."""
+"""The speeds that all tabs of a page show: stored with the project, or measured here by Speed or Methods."""
 
 from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,11 @@ class Figures:
     options: Mapping[str, Mapping[str, Any]] | None = None
     key: Key = ("", None)
 
+    @property
+    def is_of_speed(self) -> bool:
+        """Whether Speed measured them: Methods keeps no record of ``bench``."""
+        return bool(self.bench)
+
     def as_data(self) -> dict[str, Any]:
         """The kept part of a measurement, for JSON."""
         return {"record": as_json(self.record), "at": self.at, "bench": self.bench}
@@ -71,31 +76,46 @@ class Figures:
 
 @dataclass(frozen=True, eq=False)
 class PageFigures:
-    """The figures that one page knows: the stored record, and measurements by their model."""
+    """The figures that one page knows: the stored record, and measurements by their model.
+
+    Of each model the newest measurement of Speed and that of Methods are kept, the newer one first.
+    """
 
     stored: Figures | None = None
-    measured: Mapping[Key, Figures] = field(default_factory=dict)
+    measured: Mapping[Key, Sequence[Figures]] = field(default_factory=dict)
     key: Key = ("", None)  # the model that the visitor has chosen
 
     @property
-    def own(self) -> Figures | None:
+    def of_model(self) -> Sequence[Figures]:
         """What was measured with the chosen model."""
-        return self.measured.get(self.key)
+        return self.measured.get(self.key, ())
 
     @property
-    def shown(self) -> Figures | None:
-        return self.own or self.stored
+    def own(self) -> Figures | None:
+        """The newest measurement of the chosen model."""
+        return next(iter(self.of_model), None)
+
+    @property
+    def known(self) -> Sequence[Figures]:
+        """What may be shown, the best first: measurements of the chosen model, then the stored record."""
+        return (*self.of_model, *([self.stored] if self.stored is not None else []))
+
+    @property
+    def of_speed(self) -> Figures | None:
+        """Figures that say what limits a step, where Speed has measured them."""
+        return next((one for one in self.of_model if one.is_of_speed), next(iter(self.known), None))
 
     @property
     def whole(self) -> Figures | None:
         """Figures of all drafters of the stored record, of which Speed measures a few."""
-        return self.own if self.own is not None and self.is_whole(self.own) else self.stored or self.own
+        return next((one for one in self.known if self.is_whole(one)), None)
 
     @property
     def of_methods(self) -> Figures | None:
         """Figures of all methods: Speed measures a few, beside which the stored ones of the model stay."""
         own = self.own
-        return own if own is not None and own.record.model.base != EMBEDDED else self.whole
+        others = own if own is not None and own.record.model.base != EMBEDDED else self.whole
+        return next((one for one in self.of_model if not one.is_of_speed), others)
 
     def is_whole(self, figures: Figures) -> bool:
         """Whether every drafter of the stored record was measured."""
@@ -105,15 +125,16 @@ class PageFigures:
 
     def of_base(self, base: str) -> Iterator[Figures]:
         """The figures of a model without heads of the visitor's own: those measured here come first."""
-        for (engine, _), figures in self.measured.items():
-            if not engine and figures.record.model.base == base:
-                yield figures
+        for (engine, _), measured in self.measured.items():
+            yield from (one for one in measured if not engine and one.record.model.base == base)
         if self.stored is not None:
             yield self.stored
 
     def having(self, figures: Figures) -> PageFigures:
-        """A copy with a new measurement in place of the old one."""
-        return replace(self, measured={**self.measured, figures.key: figures})
+        """A copy with a new measurement in place of the old one of the same tab."""
+        known = self.measured.get(figures.key, ())
+        others = [one for one in known if one.is_of_speed != figures.is_of_speed]
+        return replace(self, measured={**self.measured, figures.key: (figures, *others)})
 
 
 def stored_figures(assets: Path) -> Figures | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from functools import reduce
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,24 +148,26 @@ class KeptFigures:
         file = self._file_key(key)
         if file is None or chosen.own is not None:
             return chosen
-        found = Figures.from_data(tuning.recall(file), key)
-        return chosen if found is None else chosen.having(found)
+        kept = tuning.recall(file)
+        found = [Figures.from_data(one, key) for one in kept] if isinstance(kept, list) else []
+        return reduce(PageFigures.having, reversed([one for one in found if one is not None]), chosen)
 
     def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
         """The page with a new measurement, which is kept unless the page is public.
 
         One that other programs slowed stays in its own tab.
         """
-        if found is None or not found.at or found is page.measured.get(found.key):
+        if found is None or not found.at or found in page.measured.get(found.key, ()):
             return page  # nothing was measured
         if is_busy(found.record.machine.model_dump()):
             return page
+        adopted = page.having(found)
         if (file := self._file_key(found.key)) is not None:
-            tuning.keep(file, found.as_data())
-        return page.having(found)
+            tuning.keep(file, [one.as_data() for one in adopted.measured[found.key]])
+        return adopted
 
     def forget(self, page: PageFigures) -> PageFigures:
-        """The page without the chosen model's measurement, also in later starts."""
+        """The page without the chosen model's measurements, also in later starts."""
         if (file := self._file_key(page.key)) is not None:
             tuning.forget(file)
         return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})

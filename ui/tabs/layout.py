@@ -70,7 +70,7 @@ def build_page(session: Session) -> Page:
             places = [tabs, compare]
             with gr.Tab("Lab", id="lab") as place, gr.Tabs(**TABS):
                 with gr.Tab("Trees", id="trees") as tab:
-                    trees.build(session, selection, figures, places, [place.select, tab.select])
+                    trees.build(session, selection, places, [place.select, tab.select])
                 if session.policy.training:
                     with gr.Tab("Train", id="train") as tab:
                         train.build(session, selection, places, [tab.select])

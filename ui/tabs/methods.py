@@ -71,7 +71,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
 
     The prompt follows that of Watch, `watched`.
     """
-    recorded = shown_methods(session.figures.begin().shown, session.assets)
+    recorded = shown_methods(session.figures.begin().stored, session.assets)
     dark = gr.Checkbox(visible=False)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):

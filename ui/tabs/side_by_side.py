@@ -15,7 +15,7 @@ from ui.components.events import QUIET, page_under_way, tell_script, tell_view
 from ui.components.lane_controls import PREFIX, build_lane_controls, read_lane
 from ui.components.views import RaceView, TextLine
 from ui.records.examples import recorded_race
-from ui.records.figures import PageFigures, source_words
+from ui.records.figures import Figures, PageFigures, source_words
 from ui.records.lanes import PLAIN_METHOD
 from ui.records.messages import encoded, status_message
 from ui.records.updates import StopFlag, Update
@@ -91,20 +91,23 @@ def build(
 
 def headline_words(page: PageFigures) -> str:
     """Medusa's speedup by the figures that all tabs show, to compare one prompt's race with."""
-    if page.shown is None:
-        return ""
-    rows = {row.series: row for row in of_all_kinds(page.shown.record.rows)}
+    return next(filter(None, map(_headline, page.known)), "")
+
+
+def _headline(figures: Figures) -> str:
+    """The same of one record; empty where it lacks one of the two methods."""
+    rows = {row.series: row for row in of_all_kinds(figures.record.rows)}
     plain, own = rows.get(PLAIN_METHOD), rows.get(MEDUSA)
     if plain is None or own is None or own.speedup is None:
-        return source_words(page.shown)
+        return ""
     said = Words(
-        "By the figures of Methods and Speed, Medusa is {0} times as fast as plain decoding: it keeps {1} "
-        "tokens a step, and its step takes {2} ms where a plain one takes {3}. A race is about one prompt "
-        "alone.",
+        "By the figures of Methods and Speed, whole runs of Medusa, with reading the prompt, are {0} times "
+        "as fast as those of plain decoding: it keeps {1} tokens a step, and its step takes {2} ms where a "
+        "plain one takes {3}. A race is about one prompt alone.",
         f"{own.speedup.median:.2f}", f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
         f"{plain.step_ms:.2f}",
     )  # fmt: skip
-    return sentences(said, source_words(page.shown))
+    return sentences(said, source_words(figures))
 
 
 def _message(update: Update) -> Any:

@@ -44,7 +44,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
 
     `selection` holds a `Selection`, `figures` the `PageFigures`.
     """
-    stored = Results(session.figures.begin().shown)
+    stored = Results(session.figures.begin().stored)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
             offered = [entry for entry in PARTS if entry[1] != DTYPE or session.policy.free_choice]
@@ -95,7 +95,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
         lambda found, page: session.figures.adopt(page, found.figures), [results, figures], figures, **QUIET
     )
     figures.change(
-        lambda page, known: replace(known, figures=page.shown), [figures, results], results, **QUIET
+        lambda page, known: replace(known, figures=page.of_speed), [figures, results], results, **QUIET
     )
     # A new record triggers the drawing: the charts are not outputs of the stream.
     drawn = [words, warning, where, bars, table, curves, where_swept]

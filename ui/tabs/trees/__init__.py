@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from medusa_core.errors import MedusaError
 from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, TO_TOP, turned_to
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
-from ui.records.figures import PageFigures
 from ui.records.messages import encoded
 from ui.records.settings import BY_BUDGET, Selection
 from ui.records.updates import StopFlag
@@ -33,13 +31,8 @@ NODES_AND_THEME = (
 EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
 
 
-def build(
-    session: Session, selection: gr.State, figures: gr.State, places: list[gr.Tabs], opened: list[Any]
-) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`, `figures` the `PageFigures`.
-
-    Using a tree turns the page.
-    """
+def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: list[Any]) -> None:
+    """Lay the tab out and connect it. `selection` holds a `Selection`. Using a tree turns the page."""
     first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -65,7 +58,6 @@ def build(
     selection.change(
         lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
     )
-    figures.change(partial(_retime, session), [figures, selection, panel.stats], panel.stats, **QUIET)
 
 
 def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -219,17 +211,6 @@ def _follow(session: Session, selection: Selection, stats: HeadStats) -> Any:
         return head_stats.stats_of(session, selection)
     except MedusaError:
         return gr.skip()
-
-
-def _retime(session: Session, page: PageFigures, selection: Selection, stats: HeadStats) -> Any:
-    """The step times that all tabs show now; the tree and the accuracies on screen stay."""
-    try:
-        new = head_stats.stats_of(session, selection, page)
-    except MedusaError:
-        return gr.skip()
-    if not stats.belongs_to(selection):
-        return new
-    return replace(stats, latency=new.latency, machine=new.machine, figures=new.figures)
 
 
 def _warn(error: MedusaError) -> None:

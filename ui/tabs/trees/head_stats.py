@@ -33,7 +33,7 @@ from medusa_core.trees.search import (
 )
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth
-from ui.records.figures import Figures, Key, PageFigures, key_of
+from ui.records.figures import Figures, Key, key_of
 from ui.records.settings import Selection
 from ui.runs.session import Session
 
@@ -86,16 +86,12 @@ class HeadStats:
 # ---- where a record comes from ---------------------------------------------------------------------------
 
 
-def stats_of(session: Session, selection: Selection, page: PageFigures | None = None) -> HeadStats:
-    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone.
-
-    ``page`` has the speeds that all tabs show, where they are not the stored ones.
-    """
-    own = page.measured.get(key_of(selection)) if page else None
+def stats_of(session: Session, selection: Selection) -> HeadStats:
+    """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
     if selection.engine:
         source = f"counted for your heads “{selection.label}”"
-        return with_times(_engine_stats(session.own_engine(selection), source, selection), own)
-    return with_times(shipped_stats(session, selection), own)
+        return _engine_stats(session.own_engine(selection), source, selection)
+    return shipped_stats(session, selection)
 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
@@ -128,9 +124,9 @@ def accuracies_file(load: LoadConfig) -> Path | None:
 
 
 def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
-    """The step times that all tabs show in place of the file's own, if trees of several sizes were timed."""
+    """The step times of the stored record in place of the file's own."""
     times = step_times(figures.record.rows) if figures else []
-    if figures is None or len(times) <= 2:  # plain decoding and one tree, as Speed measures them
+    if figures is None or not times:
         return stats
     machine = figures.record.machine.model_dump() | {"dtype": figures.record.model.dtype}
     latency = tuple(parse_latency({"latency": times}))
