@@ -61,7 +61,8 @@ def measure_gain(
     for found in measure_heads(engine, prompts, effort, limit):
         yield found
     tree = found.best_tree.topology
-    engine = with_heads(engine, accuracies=found.accuracies.shares, default_tree=tree)
+    measured = {"accuracies": found.accuracies.shares, "latency": tuple(found.latency)}
+    engine = with_heads(engine, **measured, default_tree=tree)
     config = GenerationConfig(max_new_tokens=new_tokens)
     turn: Turn | None = None
     # Every size was run before: nothing is left to warm up.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 TOGETHER_SECONDS = 0.1  # of steps in one message: the page hardly draws a live run more often
 FASTER = "The tree “auto”, here of {0} nodes, makes most tokens per second: choose it in the settings."
 UNTIMED = (
-    "“auto” was the tree shipped with the heads: which one is fastest here is not known yet, since the "
+    "“auto” was the tree that came with the heads: which one is fastest here is not known yet, since the "
     "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
     "app again, or compare in Side by side."
 )
