@@ -27,6 +27,7 @@ WIDTH = COLUMNS  # columns that the tables take at most, also where the output i
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
 _KIND_WIDTH = 6  # columns for a figure by kind of text
 ALL = "all"  # in --methods
+USUAL = "none,medusa,hf"  # without --methods
 KIND_FIGURES = {
     f"speedup over {BASELINE}": "speedup",
     "tokens per step": "tokens_per_step",
@@ -36,7 +37,7 @@ KIND_FIGURES = {
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print two tables. Raises MedusaError for bad input."""
-    methods = _methods(args.methods)
+    methods = _methods(args.methods or USUAL)
     if not 1 <= args.runs <= MOST_ROUNDS:
         raise MedusaError(f"--runs is {args.runs}: give 1 to {MOST_ROUNDS} rounds")
     if {args.sweep, args.batch, args.shape, args.values, args.acceptance_from} != {None}:

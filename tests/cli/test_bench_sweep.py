@@ -34,7 +34,9 @@ def record(out):
 
 
 def test_the_gain_by_batch(bench):
-    code, out, _ = bench("--batch", "1,2", "--dtype", "float32", "--tree", "cartesian-2x2")
+    code, out, _ = bench(
+        "--batch", "1,2", "--methods", "none,medusa,hf", "--dtype", "float32", "--tree", "cartesian-2x2"
+    )
     found = record(out)
     assert code == 0
     assert found["sweep"] == "batch"

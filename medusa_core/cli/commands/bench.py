@@ -17,11 +17,10 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     names = methods_in_words()
     parser.add_argument(
         "--methods",
-        default="none,medusa,hf",
         help=f"comma-separated: {names}; and transformers' hf (generate), hf-lookup (prompt lookup), "
         "hf-static (static cache, compiled); where llama-cpp-python is installed, llama-cpp and llama-cpp-q8 "
         "(8 bits). all: every method whose weights are loaded, and all of these but hf-static "
-        "(default: none,medusa,hf)",
+        "(default: none,medusa,hf, in a sweep none,medusa)",
     )
     parser.add_argument("--runs", type=int, default=3, help="rounds over all prompts (default: 3)")
     parser.add_argument(
