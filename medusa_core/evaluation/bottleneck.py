@@ -15,12 +15,15 @@ OVERHEAD = "overhead"  # most of the forward is neither reading nor arithmetic
 DRAFTING = "drafting"
 HOST = "host"
 FORWARD = "forward"  # where its least time is not known
+_NEARLY = 0.9  # share of the largest part from which noise may turn the order
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """``ms`` of ``step_ms`` is the largest part; ``bound`` is what limits the forward at best, MEMORY or
-    ARITHMETIC, and ``limit_ms`` its least time, None where that is not known.
+    """``ms`` of ``step_ms`` is the largest part, and ``nearly`` the kind of another that is about as large.
+
+    ``bound`` is what limits the forward at best, MEMORY or ARITHMETIC, and ``limit_ms`` its least time, None
+    where that is not known.
     """
 
     kind: str
@@ -28,6 +31,7 @@ class Bottleneck:
     ms: float
     bound: str | None = None
     limit_ms: float | None = None
+    nearly: str | None = None
 
     @property
     def share(self) -> float:
@@ -54,5 +58,6 @@ def bottleneck(figures: Mapping[str, Any]) -> Bottleneck:
 def _largest(
     parts: Mapping[str, float], step: float, bound: str | None = None, limit: float | None = None
 ) -> Bottleneck:
-    kind = max(parts, key=lambda name: parts[name])
-    return Bottleneck(kind, step, parts[kind], bound, limit)
+    kind, second, *_ = sorted(parts, key=lambda name: -parts[name])
+    nearly = second if parts[second] > _NEARLY * parts[kind] else None
+    return Bottleneck(kind, step, parts[kind], bound, limit, nearly)

@@ -56,6 +56,14 @@ LIMITS = {  # how the sentence on a step's time ends
     FORWARD: "the largest part of it, {2} ms or {3}, is the forward, whose least time is not known for this "
     "kind of model.",
 }
+NEARLY = {  # what is said of a second part that is about as large
+    MEMORY: "Waiting for memory takes nearly as long.",
+    ARITHMETIC: "Its arithmetic takes nearly as long.",
+    OVERHEAD: "Overhead in its forward takes nearly as long.",
+    DRAFTING: "Making the guesses takes nearly as long.",
+    HOST: "The loop around the forward takes nearly as long.",
+    FORWARD: "The forward takes nearly as long.",
+}
 SWEPT = "swept"  # a record over dtypes
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
@@ -158,7 +166,7 @@ def _by_nodes(row: Row) -> SweepPoint:
     return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
 
 
-def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
+def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> str:
     """The sentence on a plain step, and one on the method's where another part of it is the largest."""
     found = {name: bottleneck(figures) for name, figures in methods.items()}
     plain = found[PLAIN_METHOD]
@@ -170,12 +178,13 @@ def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> Words:
     return sentences(limit_sentence(PLAIN_METHOD, plain, methods[PLAIN_METHOD]), *others)
 
 
-def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> Words:
+def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> str:
     """What limits the step of one method, with the numbers that say so."""
     step = Words("a plain step") if name == PLAIN_METHOD else Words("a step of {0}", title_of(name))
     part = _least(found, figures) if found.kind in (MEMORY, ARITHMETIC, OVERHEAD) else f"{found.ms:.2f}"
     sentence = f"On this machine {{0}} takes {{1}} ms; {LIMITS[found.kind]}"
-    return Words(sentence, step, f"{found.step_ms:.2f}", part, f"{found.share:.0%}")
+    said = Words(sentence, step, f"{found.step_ms:.2f}", part, f"{found.share:.0%}")
+    return sentences(said, Words(NEARLY[found.nearly]) if found.nearly else "")
 
 
 def _least(found: Bottleneck, figures: Mapping[str, Any]) -> Words:

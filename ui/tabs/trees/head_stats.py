@@ -260,8 +260,8 @@ def sentence(stats: HeadStats, nodes: int) -> str:
         words.append(
             "the best size on the machine that was timed is "
             f"{counted(best.nodes, 'node')} with {best.tokens_per_second:,.0f}{plain}."
-            " This counts the time inside steps; Measure counts whole runs, so its figures are lower and its "
-            "best size can be another."
+            " This counts the time inside steps; Measure counts whole runs, so its figures are mostly lower "
+            "and its best size can be another."
         )
     if stats.source in REMARKS:
         words.append(REMARKS[stats.source])
