@@ -167,15 +167,15 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     kinds = list(dict.fromkeys(row.label for row in rows))
     speedups = {(row.series, row.label): row.speedup.median for row in rows if row.speedup}
     table = [[speedups.get((name, kind)) for kind in kinds] for name in methods]
-    by_kind = _figure(dark, height=max(HEIGHT, HEAT_ROW * len(methods) + 90))
+    by_kind = _figure(dark, height=max(HEIGHT, HEAT_ROW * len(methods) + 90), margin={"t": 64, "b": 12})
     by_kind.add_heatmap(
         z=table, x=kinds, y=list(map(series_title, methods)), zmid=1.0, xgap=2, ygap=2, showscale=False,
         text=[["" if value is None else f"{value:.2f}" for value in row] for row in table],
         texttemplate="%{text}", textfont={"size": 13, "color": colours.text},
-        colorscale=((0.0, colours.paper), (1.0, "#1B5E8C" if dark else "#8CC4EA")),
+        colorscale=colours.scale,
         hovertemplate="%{y}, %{x}: %{z:.2f} times plain decoding's tokens/s<extra></extra>",
     )  # fmt: skip
-    by_kind.update_xaxes(type="category", showgrid=False)
+    by_kind.update_xaxes(type="category", showgrid=False, side="top")
     by_kind.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ", tickfont_size=13)
     speeds = [
         MethodSpeed.of(row)

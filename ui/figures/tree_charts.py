@@ -34,7 +34,7 @@ class Growth:
 
 def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool) -> go.Figure:
     """Head by rank: how often that guess of that head was right."""
-    width = max(map(len, accuracies))
+    width, colours = max(map(len, accuracies)), palette(dark)
     figure = _figure(dark)
     figure.add_heatmap(
         z=[[*row, *[None] * (width - len(row))] for row in accuracies],
@@ -42,8 +42,9 @@ def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool) -> go.Fi
         y=[f"head {head}" for head in range(1, len(accuracies) + 1)],
         text=[[f"{share:.{0 if share >= 0.0095 else 1}%}" for share in row] for row in accuracies],
         texttemplate="%{text}",
+        textfont_color=colours.text,
         hovertemplate="%{y}, guess %{x}: right at %{z:.1%} of the positions<extra></extra>",
-        colorscale=palette(dark).scale,
+        colorscale=colours.scale,
         zmin=0,
         xgap=2,
         ygap=2,

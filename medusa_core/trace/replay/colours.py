@@ -31,7 +31,7 @@ class Palette:
     grid: str
     paper: str
     phases: tuple[str, str, str, str, str]  # in the order of PHASES
-    scale: str | tuple[tuple[float, str], ...]  # from none to all
+    scale: tuple[tuple[float, str], ...]  # from none to all, behind numbers in `text`
 
 
 LIGHT = Palette(
@@ -47,7 +47,7 @@ LIGHT = Palette(
     grid="#E4E4E7",
     paper="#FFFFFF",
     phases=("#009E73", "#0072B2", "#CC79A7", "#E69F00", "#999999"),
-    scale="Blues",
+    scale=((0.0, "#FFFFFF"), (1.0, "#8CC4EA")),
 )
 DARK = Palette(
     accepted="#56B4E9",
@@ -62,7 +62,7 @@ DARK = Palette(
     grid="#333843",
     paper="#141923",
     phases=("#1FC29A", "#56B4E9", "#CC79A7", "#E69F00", "#8A8A8A"),
-    scale=((0.0, "#141923"), (1.0, "#56B4E9")),
+    scale=((0.0, "#141923"), (1.0, "#1B5E8C")),
 )
 
 
