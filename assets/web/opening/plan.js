@@ -41,9 +41,7 @@ function openingWords({ plain, tree, tokens, isTimed }, time) {
   if (time < 13.5) return say`One pass of the model checks the whole tree: it reads the weights once and keeps what it would have written.`;
   if (time < plain.end) return say`The rest is dropped. Both write the same text: only the number of passes differs.`;
   const counted = say`${plural(tokens.length, "token")} in ${tree.passes.length} passes, not ${plain.passes.length}.`;
-  const faster = plain.end / tree.end;
   if (!isTimed) return counted;
-  if (faster >= 1) return counted + " " + say`A pass with a tree takes longer; Medusa’s text is ready ${decimal(faster)} times as fast.`;
-  const longer = (tree.end / tree.passes.length) / (plain.end / plain.passes.length);
-  return counted + " " + say`A tree makes a pass ${decimal(longer)} times as long here; a large model’s, little longer.`;
+  const faster = plain.end / tree.end, longer = (tree.end / tree.passes.length) / (plain.end / plain.passes.length);
+  return counted + " " + say`A tree makes a pass of this small model ${decimal(longer)} times as long, so Medusa’s text is ready ${decimal(faster)} times as fast. A large model’s pass takes little longer with a tree.`;
 }
