@@ -37,7 +37,7 @@ KIND_FIGURES = {
 
 def run(args: argparse.Namespace) -> None:
     """Measure and print two tables. Raises MedusaError for bad input."""
-    methods = _methods(args.methods or USUAL)
+    methods = _methods(USUAL if args.methods is None else args.methods)
     if not 1 <= args.runs <= MOST_ROUNDS:
         raise MedusaError(f"--runs is {args.runs}: give 1 to {MOST_ROUNDS} rounds")
     if {args.sweep, args.batch, args.shape, args.values, args.acceptance_from} != {None}:

@@ -49,7 +49,8 @@ def run(args: argparse.Namespace) -> None:
     sweep = _sweep(args)
     if args.acceptance_from is not None and args.shape is None:
         raise MedusaError("--acceptance-from simulates what random weights cannot show: give --shape too")
-    methods = [name.strip() for name in (args.methods or f"{PLAIN},{NAME}").split(",")]
+    named = f"{PLAIN},{NAME}" if args.methods is None else args.methods
+    methods = [name.strip() for name in named.split(",")]
     own = [name for name in methods if name in method_names()]
     if not own:
         raise MedusaError(f"--methods is {args.methods!r}: a sweep measures our own, such as none,medusa")

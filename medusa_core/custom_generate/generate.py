@@ -44,7 +44,7 @@ _ACCEPTANCE = ("match", "typical")
 _WEIGHING = "rejection"  # a rule of the engine that has no place here
 _OWN_CACHE = ("quantized", "offloaded")  # caches that users ask for because they differ from ours
 # What transformers hands to every decoding loop; anything else would change the forward.
-_HANDLED = {"attention_mask", "position_ids", "past_key_values", "use_cache", "logits_to_keep"}
+_HANDLED = {"attention_mask", "position_ids", "cache", "use_cache", "logits_to_keep"}
 
 
 @dataclass
@@ -194,7 +194,7 @@ def generate(
 def _arguments_of_generate() -> dict[str, Any]:
     """Arguments that transformers' ``generate`` does not pass on to a callable, read from its frame.
 
-    ``streamer`` is one of them (transformers 5.23): it is given the prompt and then forgotten. Ignoring it
+    ``streamer`` is one of them (transformers 5.24): it is given the prompt and then forgotten. Ignoring it
     silently would be worse than looking there.
     """
     own = inspect.currentframe()
@@ -265,11 +265,9 @@ def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> Non
     expected = torch.arange(input_ids.shape[1])
     if positions is not None and not torch.equal(positions.flatten().cpu(), expected):
         raise MedusaError("Medusa counts positions from 0: leave out position_ids")
-    cache = model_kwargs.get("past_key_values")
+    cache = model_kwargs.get("cache")
     if cache is not None and (getattr(cache, "_is_user_defined", False) or cache.get_seq_length()):
-        raise MedusaError(
-            "Medusa has a cache of its own: leave out past_key_values, and give the whole prompt"
-        )
+        raise MedusaError("Medusa has a cache of its own: leave out cache, and give the whole prompt")
 
 
 def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:

@@ -1,6 +1,6 @@
 """The tokenizer for a decoding loop of transformers' ``generate``, which stop strings need.
 
-``generate`` (transformers 5.23) removes ``tokenizer`` from its arguments before it looks which of them the
+``generate`` (transformers 5.24) removes ``tokenizer`` from its arguments before it looks which of them the
 given loop wants. So it has none left when it makes a criterion of ``stop_strings``, and fails. In between it
 asks for the loop's parameters, and at that moment the tokenizer is put back.
 """

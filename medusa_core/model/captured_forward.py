@@ -227,7 +227,7 @@ class CapturedForward(TransformersForward):
                 input_ids=rows.tokens[None],
                 attention_mask=self._masks.for_model(self._visible(rows, length, bucket), self._held.dtype),
                 position_ids=(rows.depths + step.position)[None],
-                past_key_values=Cache(layers=list(layers)),
+                **{self._held.cache_argument: Cache(layers=list(layers))},
             )
         finally:
             for layer in layers:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,10 @@ class LoadedModel:
         self._hold(model.eval())
         self.config = model.config.get_text_config(decoder=True)
         self.limits_head = "logits_to_keep" in _arguments(model)
+
+    @cached_property
+    def cache_argument(self) -> str:
+        return cache_argument(self.model)
 
     def _hold(self, modules: Any) -> None:
         """Begin with modules that have all of their weights."""
@@ -155,11 +160,16 @@ def _require_decoder(model: PreTrainedModel) -> None:
         )
     if model.get_output_embeddings() is None:
         raise MedusaError(f"{kind} has no LM head: load it as a causal language model")
-    if missing := {"attention_mask", "position_ids", "past_key_values"} - _arguments(model):
+    if missing := {"attention_mask", "position_ids", cache_argument(model)} - _arguments(model):
         raise MedusaError(
             f"{kind} takes no {', '.join(sorted(missing))}, so a tree's nodes cannot be placed by depth: "
             "use a model with rotary or learned positions"
         )
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """What its forward calls the cache: code that a model brings often has the name of older versions."""
+    return "cache" if "cache" in _arguments(model) else "past_key_values"
 
 
 def _arguments(model: PreTrainedModel) -> set[str]:

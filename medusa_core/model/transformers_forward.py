@@ -67,7 +67,7 @@ class TransformersForward:
             input_ids=padded([part.rows.tokens for part in parts]),
             attention_mask=self._masks.build(places, self._held.dtype),
             position_ids=padded([part.rows.depths + part.cache.position for part in parts]),
-            past_key_values=cache,
+            **{self._held.cache_argument: cache},
         )
         return [self._results(read, text, count) for text, count in enumerate(counts)]
 

@@ -20,6 +20,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from medusa_core.acceptance.sampling import COLDEST, not_a_number
 from medusa_core.errors import MedusaError
+from medusa_core.model.loaded_model import cache_argument
 from medusa_core.text.chat_template import chat_ids
 from medusa_core.training.config import SelfDistillConfig
 from medusa_core.training.corpus import load_recipe
@@ -79,7 +80,7 @@ class Writer:
     ) -> None:
         """Raises MedusaError when seeds cannot be read, or model and tokenizer have no room for answers."""
         self._config = config
-        self._model = model
+        self._model, self._cache = model, cache_argument(model)
         self._tokenizer = tokenizer
         self._folder = folder
         self._seeds = load_seeds(config)
@@ -185,7 +186,7 @@ class Writer:
                     output = generate(
                         ids,
                         attention_mask=mask,
-                        past_key_values=cache,
+                        **{self._cache: cache},
                         max_new_tokens=min(_AT_ONCE, width + limit - ids.shape[1]),
                         pad_token_id=self._end,
                         return_dict_in_generate=True,
@@ -195,7 +196,7 @@ class Writer:
                 if "probability tensor" not in str(error):
                     raise
                 raise not_a_number() from error
-            ids, cache = output.sequences, output.past_key_values
+            ids, cache = output.sequences, getattr(output, self._cache)
             new = ids[:, width:]
             lengths = (torch.isin(new, self._ends).cumsum(1) == 0).sum(1)
             written = int(lengths.sum())

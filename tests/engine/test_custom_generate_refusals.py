@@ -38,7 +38,7 @@ NEEDS_A_DRIVER = pytest.mark.skipif(
 
 def used_cache(model):
     cache = DynamicCache()
-    model(torch.tensor([[1, 2]]), past_key_values=cache)
+    model(torch.tensor([[1, 2]]), cache=cache)
     return cache
 
 
@@ -79,8 +79,8 @@ def test_what_cannot_be_honoured_is_refused(generate, settings, words):
 
 
 def test_a_cache_of_the_callers_is_refused(model, generate):
-    with pytest.raises(MedusaError, match="past_key_values"):
-        generate(max_new_tokens=4, past_key_values=used_cache(model))
+    with pytest.raises(MedusaError, match="leave out cache"):
+        generate(max_new_tokens=4, cache=used_cache(model))
 
 
 def test_an_assistant_is_refused(model, generate):

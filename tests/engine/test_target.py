@@ -167,28 +167,24 @@ class UnknownConfig(transformers.LlamaConfig):
 class ForgetfulModel(transformers.LlamaForCausalLM):
     """Takes a mask and makes one of its own."""
 
-    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
-        return super().forward(
-            input_ids, position_ids=position_ids, past_key_values=past_key_values, **others
-        )
+    def forward(self, input_ids, attention_mask=None, position_ids=None, cache=None, **others):
+        return super().forward(input_ids, position_ids=position_ids, cache=cache, **others)
 
 
 class SlotModel(transformers.LlamaForCausalLM):
     """Takes positions and counts slots."""
 
-    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
-        return super().forward(
-            input_ids, attention_mask=attention_mask, past_key_values=past_key_values, **others
-        )
+    def forward(self, input_ids, attention_mask=None, position_ids=None, cache=None, **others):
+        return super().forward(input_ids, attention_mask=attention_mask, cache=cache, **others)
 
 
 class ShortModel(transformers.LlamaForCausalLM):
-    """Gives hidden states that its LM head does not read."""
+    """Gives hidden states that its LM head does not read; its code has the old name of the cache."""
 
     def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
         output = super().forward(
             input_ids, attention_mask=attention_mask, position_ids=position_ids,
-            past_key_values=past_key_values, **others,
+            cache=past_key_values, **others,
         )  # fmt: skip
         if output.hidden_states is not None:
             output.hidden_states = output.hidden_states[:1]
@@ -198,7 +194,7 @@ class ShortModel(transformers.LlamaForCausalLM):
 class BrokenModel(transformers.LlamaForCausalLM):
     """Knows 2-D masks only."""
 
-    def forward(self, input_ids, attention_mask=None, position_ids=None, past_key_values=None, **others):
+    def forward(self, input_ids, attention_mask=None, position_ids=None, cache=None, **others):
         _, _ = attention_mask.shape
         raise AssertionError("no 4-D mask gets here")
 

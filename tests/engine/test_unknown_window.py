@@ -45,7 +45,7 @@ def by_transformers(model, **settings):
 def test_llama_reads_all_rows_as_transformers_has_it(keys, attention):
     model = tiny.build_model(tiny.tiny_config(2, **KEYS[keys]), attention)
     expected = by_transformers(model, use_cache=False)
-    assert by_transformers(model, past_key_values=DynamicCache()) == expected
+    assert by_transformers(model, cache=DynamicCache()) == expected
     assert expected == by_transformers(tiny.build_model(tiny.tiny_config(2), attention), use_cache=False)
     engine = tiny.build_engine(model, tiny.fitted_heads(tiny.build_model(tiny.tiny_config(2))))
     for method in ("medusa", "none"):

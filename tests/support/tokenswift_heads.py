@@ -68,7 +68,7 @@ class SlowPart:
     def hidden(self, text: list[int], root: int) -> torch.Tensor:
         """The input of the final norm at ``root`` after ``text``: [d]."""
         whole = DynamicCache()
-        states = self.model(torch.tensor([text]), past_key_values=whole, output_hidden_states=True)
+        states = self.model(torch.tensor([text]), cache=whole, output_hidden_states=True)
         length = len(text)
         if length > self.budget and (not self.selected or length - self.selected > self.budget - self.sinks):
             self.selected = length
@@ -81,7 +81,7 @@ class SlowPart:
         kept: list[torch.Tensor] = []
         hook = self.model.model.layers[-1].register_forward_hook(lambda _, __, out: kept.append(out))
         place = torch.tensor([[length]])
-        self.model(torch.tensor([[root]]), position_ids=place, past_key_values=part)
+        self.model(torch.tensor([[root]]), position_ids=place, cache=part)
         hook.remove()
         return kept[0][0, -1]
 

@@ -109,7 +109,7 @@ def _drawn(
     """Sentences drawn behind these tokens, with the mean log-likelihood of a token."""
     end = tokenizer.token_to_id(END_OF_TEXT)
     cache = DynamicCache()
-    logits = model(torch.tensor([[end, *before]]), past_key_values=cache).logits[:, -1].repeat(_TRIES, 1)
+    logits = model(torch.tensor([[end, *before]]), cache=cache).logits[:, -1].repeat(_TRIES, 1)
     cache.batch_repeat_interleave(_TRIES)
     columns: list[torch.Tensor] = []
     scores: list[torch.Tensor] = []
@@ -117,7 +117,7 @@ def _drawn(
         tokens = torch.multinomial((logits / _TEMPERATURE).softmax(-1), 1)
         columns.append(tokens)
         scores.append(logits.log_softmax(-1).gather(1, tokens))
-        logits = model(tokens, past_key_values=cache).logits[:, -1]
+        logits = model(tokens, cache=cache).logits[:, -1]
     for row, likely in zip(torch.cat(columns, 1).tolist(), torch.cat(scores, 1), strict=True):
         length = _sentence_tokens(row, end, tokenizer)
         yield row[:length], float(likely[:length].mean())
