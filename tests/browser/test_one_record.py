@@ -64,7 +64,7 @@ def stated(page, selector: str, source: str) -> tuple[str, str, str, str]:
     """What a sentence says: the ms of a plain step and of Medusa's, the speedup, the source's name."""
     says(page, selector, source)
     words = page.inner_text(selector)
-    said = r"is ([\d.]+) times .* ([\d.]+) ms where a plain one takes ([\d.]+)\. "
+    said = r"(?:is|are) ([\d.]+) times .* ([\d.]+) ms where a plain one takes ([\d.]+)\. "
     speedup, own, plain = re.search(said, words).groups()
     return plain, own, speedup, named(words)
 
