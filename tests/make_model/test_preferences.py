@@ -117,7 +117,7 @@ def test_pairs_are_read_as_written_and_other_files_refused(tmp_path):
     ]
     for text in ("no JSON", "[" * 100_000, *map(json.dumps, bad)):
         file.write_text(f"{json.dumps(good)}\n{text}", encoding="utf-8")
-        with pytest.raises(MedusaError, match=r"line 2 of .* is no pair"):
+        with pytest.raises(MedusaError, match=r"line 2 of .* is not a pair"):
             read_pairs(file, 24)
 
 

@@ -81,7 +81,7 @@ def _phase(entry: dict[str, Any], kinds: set[str], dropout: float) -> Phase:
         for entries in (entry["weights"], entry.get("keeps", {}))
     )
     if unknown := sorted((weights | keeps).keys() - kinds):
-        raise ValueError(f"{unknown[0]!r} is no source of the recipe: {', '.join(sorted(kinds))}")
+        raise ValueError(f"{unknown[0]!r} is not a source of the recipe: {', '.join(sorted(kinds))}")
     rate = float(entry.get("dropout", dropout))
     phase = Phase(float(entry["share"]), int(entry["window"]), weights, rate, keeps)
     positive = [phase.share, phase.window, *weights.values(), *keeps.values()]

@@ -40,9 +40,9 @@ def read_pairs(file: Path, vocabulary: int) -> list[Pair]:
         try:
             pair = Pair(**json.loads(line))
         except (ValueError, TypeError, RecursionError) as error:
-            raise MedusaError(f"line {number} of {file} is no pair: {again}") from error
+            raise MedusaError(f"line {number} of {file} is not a pair: {again}") from error
         if not _is_of(vocabulary, pair):
-            raise MedusaError(f"line {number} of {file} is no pair of this vocabulary: {again}")
+            raise MedusaError(f"line {number} of {file} is not a pair of this vocabulary: {again}")
         pairs.append(pair)
     if not pairs:
         raise MedusaError(f"{file} holds no pair: no text of the base repeats a sentence")

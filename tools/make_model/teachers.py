@@ -71,7 +71,7 @@ class Teachers:
 def read_llama(name: str) -> LlamaForCausalLM:
     """A model from a folder, or ``A=0.4,B=0.6``: the mean of several of one shape by their shares.
 
-    Raises MedusaError for shares that are no numbers above 0 and for models whose weights differ in shape.
+    Raises MedusaError for shares that are not numbers above 0 and for models whose weights differ in shape.
     """
     if "=" not in name or as_folder(name):
         return _read(name)

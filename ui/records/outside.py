@@ -90,7 +90,7 @@ def _require_kind(name: str, value: Any, default: Any) -> None:
     if isinstance(default, bool | str):
         right = type(value) is type(default)
     else:
-        # Compared, not converted: an integer of 400 digits is no float.
+        # Compared, not converted: an integer of 400 digits is not a float.
         right = type(value) in (int, float) and abs(value) <= sys.float_info.max
         right = right and (isinstance(default, float) or value == int(value))
     if not right:

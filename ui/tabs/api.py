@@ -92,7 +92,7 @@ def _endpoint(session: Session, act: Callable[..., Answer]) -> None:
     call.__annotations__ = {"prompt": str, **kinds, "request": gr.Request, "return": Answer}
     call.__signature__ = inspect.Signature(parameters, return_annotation=Answer)  # type: ignore[attr-defined]
     made = gr.api(call, concurrency_id="engine", concurrency_limit=1)
-    for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is no input
+    for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is not an input
         page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
 
 

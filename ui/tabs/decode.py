@@ -90,7 +90,7 @@ def build(
     def draw(slot: RunSlot, dark: bool) -> tuple[Any, ...]:
         return charts.updates(kept_trace(session, slot), dark)
 
-    # The charts are no outputs of the stream: gradio touches every output at every step.
+    # The charts are not outputs of the stream: gradio touches every output at every step.
     slot = gr.State(RunSlot())
     inputs = [slot, bar.prompt, *controls.inputs()]
     run = connect_run(session, bar, work, inputs, [view], selection)
@@ -110,7 +110,7 @@ def build(
     back = [settings[name] for name in JUDGING]
     view.undo(None, None, back, js=RESTORED.replace("NAMES", json.dumps(JUDGING)))
     connect_share(view, charts, picker, settings, bar.status, figures, recorded)
-    view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no recording any more
+    view.play(None, None, picker, js="() => null")  # a run begins: what is shown is no longer a recording
     selection.change(
         _say_tree, [selection, controls.named["method"]], [bar.status, chat.bar.status], **AT_ONCE
     )

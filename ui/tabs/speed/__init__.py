@@ -110,7 +110,7 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
     swept = list(results.sweeps)
     sweep = part if part != STEP else swept[-1] if swept else NODES
     points = results.points(sweep)
-    along = len({point.name for point in points}) < len(points)  # a point a method is no curve
+    along = len({point.name for point in points}) < len(points)  # one point a method makes no curve
     curves = sweep_curves(sweep, points, dark) if along else None
     return (
         results.sentence(), results.warning(), results.where(), step_bars(results.step_times(), dark),
