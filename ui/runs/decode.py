@@ -175,7 +175,7 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
 
 
 def step_words(step: Step) -> Words:
-    """What a step came to while the run goes on. The root is not a guess: the model chose it a step before."""
+    """What a step came to while the run goes on. The root is not a guess: the model chose it before."""
     kept, guesses = amount(len(step.emitted), "token"), amount(step.tree.size - 1, "guess", "guesses")
     return Words("Step {0}: {1} kept, {2} checked", step.index + 1, kept, guesses)
 
