@@ -124,7 +124,7 @@ def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentR
         _model_record(info),
         findings,
         settings={key: _shown(value) for key, value in used.items()},
-        quality=findings.quality or module.QUALITY,
+        quality=findings.quality or getattr(module, "QUALITY", None),
         engine=ENGINE_VERSION,
     )
 
@@ -194,7 +194,7 @@ def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[l
 def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
     """Lower every setting that was left at its default to what a smoke run needs."""
     defaults = default_flags(module)
-    for name, value in (QUICK_RUN | module.QUICK).items():
+    for name, value in (QUICK_RUN | getattr(module, "QUICK", {})).items():
         if getattr(args, name) == defaults[name]:
             setattr(args, name, value)
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings, Setup
 
 TITLE = "Drafters without loss, at two temperatures"
-QUALITY = None
 PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8}  # §4: depth 8, with EAGLE-2's ten guesses
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
-from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import damaged_asset, read_asset
 
 FILE = "remarks.json"

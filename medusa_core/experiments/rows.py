@@ -88,11 +88,6 @@ def spread_of(found: Speedup) -> Spread:
     return Spread(median=round(found.middle, 4), low=round(found.low, 4), high=round(found.high, 4))
 
 
-def merged(logs: Sequence[MethodLog]) -> MethodLog:
-    """The rounds of several logs of the same prompts as one log: seeds of one setting."""
-    return MethodLog([r for log in logs for r in log.rounds])
-
-
 def by_prompt(log: MethodLog, value) -> list[float]:
     """A value of the measurements, summed over the rounds for each prompt."""
     return [sum(value(m) for m in of_prompt) for of_prompt in zip(*log.rounds, strict=True)]

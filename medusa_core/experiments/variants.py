@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.drafters.medusa import with_heads
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import count_heads
 from medusa_core.evaluation.prompts import read_prompts, shipped_prompts
 from medusa_core.experiments.settings import VariantSettings
-from medusa_core.experiments.setup import Setup
+from medusa_core.experiments.setup import Case, Setup
 from medusa_core.experiments.train_variants import train_missing
 from medusa_core.loading.load import load_engine
+from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 CALIBRATION_TOKENS = 128  # written after each calibration prompt
 
@@ -63,6 +65,12 @@ def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
     """The engine with accuracies of its heads on its own greedy text after ``prompts``."""
     *_, counted = count_heads(engine, prompts, CALIBRATION_TOKENS)
     return with_heads(engine, accuracies=counted.shares)
+
+
+def tree_case(label: str, engine: Engine, tree: Topology) -> Case:
+    """A run of a calibrated variant with a tree, and what its accuracies promise of that tree."""
+    expected = expected_lengths(medusa_draft(engine).require_accuracies(), tree.choices)[-1]
+    return Case(label, engine, {"tree": tree}, tree.size, expected=expected)
 
 
 def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:

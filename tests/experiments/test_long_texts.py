@@ -9,9 +9,9 @@ import tiny
 from tiny_experiments import build_setup
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.settings import RunSettings
+from medusa_core.experiments.settings import PLAIN, RunSettings
 from medusa_core.experiments.setup import Setup
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings, measurement
+from medusa_core.experiments.tokenswift import PENALTY, Settings, measurement
 from medusa_core.experiments.tokenswift.measurement import measure, series_of
 from medusa_core.longrun.segments import decode_segments
 

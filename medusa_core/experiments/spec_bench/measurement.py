@@ -31,7 +31,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     names = list(runners)
     trees = _trees(engine, settings) if NAME in engine.drafts else {}
     logs = setup.interleave(
-        runners | {f"{NAME} {size}": setup.runner(engine, tree) for size, tree in trees.items()}
+        runners | {f"{NAME} {size}": setup.runner(engine, tree=tree) for size, tree in trees.items()}
     )
     kinds = setup.places() | {ALL: range(len(prompts))}
     rows = [_row(name, logs, places, kind) for kind, places in kinds.items() for name in names]

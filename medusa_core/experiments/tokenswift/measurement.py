@@ -16,8 +16,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.speedup import speedup
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import ratio, spread, spread_of
+from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN, PREFILL, Settings
+from medusa_core.experiments.tokenswift import PENALTY, PREFILL, Settings
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
