@@ -20,6 +20,7 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.forward_times import any_tokens
+from medusa_core.evaluation.latency import runs_by_nodes
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
@@ -85,7 +86,9 @@ def measure_step_times(
 
     All runs share one cache, so that the prompt is read once. Raises MedusaError as a run does.
     """
-    configs = _configs(engine)
+    draft = medusa_draft(engine)
+    run = GenerationConfig(max_new_tokens=_STEPS * (draft.heads.count + 1), ignore_eos=True)
+    configs = runs_by_nodes(run, draft, _SIZES)
     steps: dict[int, list[float]] = {size: [] for size in configs}
     state = RunState(engine.target.new_cache(_PROMPT))
     prompt = any_tokens(engine.target, min(_PROMPT, engine.target.context // 4))
@@ -162,18 +165,6 @@ def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
         return f"tree auto: {tree.nodes} nodes, the fastest here by the times of its steps"
     busy = ": this machine is too busy to time its steps" if tree.untimed else ""
     return f"tree auto: {tree.nodes} nodes, as shipped with the heads{busy}"
-
-
-def _configs(engine: Engine) -> dict[int, GenerationConfig]:
-    """A run's settings by size: plain decoding, and the best tree of each size that the heads can fill."""
-    draft = medusa_draft(engine)
-    run = GenerationConfig(max_new_tokens=_STEPS * (draft.heads.count + 1), ignore_eos=True)
-    trees = {size: draft.budget_tree(size - 1) for size in _SIZES if size > PLAIN}
-    return {
-        size: run.changed(method="none") if size == PLAIN else run.changed(tree=trees[size])
-        for size in _SIZES
-        if size == PLAIN or trees[size].size == size
-    }
 
 
 def _timed(engine: Engine, prompt: list[int], config: GenerationConfig, state: RunState) -> list[float]:
