@@ -11,7 +11,7 @@ N nodes · V vocabulary · A accepted nodes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,16 +39,6 @@ class MeanStep:
     accepted: float
     ms: Mapping[str, float]  # by phase, "total" among them
     runs: int = 1
-
-
-@dataclass(frozen=True)
-class PhaseLimit:
-    """``over_limit`` is the measured time over the least one; None where there is next to nothing to do."""
-
-    bytes: int
-    flops: int
-    limit_ms: float
-    over_limit: float | None
 
 
 class Ceilings:
@@ -92,9 +82,8 @@ def step_limits(
     device = ceilings.device(work["verify"].bytes)
     for one, ms in ((work["verify"], step.ms["verify"]), (whole, step.ms["total"])):
         device = _as_fast_as(one, ms, device)
-    phases = {name: _limit(work[name], step.ms[name], device) for name in PHASES}
-    return asdict(_limit(whole, step.ms["total"], device)) | {
-        "phases": {name: asdict(limit) for name, limit in phases.items()},
+    return _limit(whole, step.ms["total"], device) | {
+        "phases": {name: _limit(work[name], step.ms[name], device) for name in PHASES},
         "bandwidth": device.bandwidth,
         "peak": device.peak,
         "bound_by": "memory" if whole.flops < device.ridge * whole.bytes else "arithmetic",
@@ -138,8 +127,12 @@ def _as_fast_as(work: Reading, ms: float, device: Device) -> Device:
     return replace(device, bandwidth=max(device.bandwidth, bandwidth), peak=max(device.peak, peak))
 
 
-def _limit(work: Reading, ms: float, device: Device) -> PhaseLimit:
+def _limit(work: Reading, ms: float, device: Device) -> dict[str, Any]:
+    """The work and its least time; ``over_limit`` is None where there is next to nothing to do."""
     least = 1000 * max(work.bytes / device.bandwidth, work.flops / device.peak)
-    return PhaseLimit(
-        round(work.bytes), round(work.flops), round(least, 5), round(ms / least, 2) if least > 0 else None
-    )
+    return {
+        "bytes": round(work.bytes),
+        "flops": round(work.flops),
+        "limit_ms": round(least, 5),
+        "over_limit": round(ms / least, 2) if least > 0 else None,
+    }

@@ -113,8 +113,7 @@ def timed_steps(engine: Engine, config: GenerationConfig) -> tuple[float, float]
 
     None where nobody timed them, and for methods whose steps are more than their tree's.
     """
-    tree = engine.fixed_tree(config)
-    if config.method != NAME or NAME not in engine.drafts or tree is None:
+    if (tree := _own_tree(engine, config)) is None:
         return None
     latency = medusa_draft(engine).latency
     if not latency or latency[0].nodes != PLAIN or tree.size > latency[-1].nodes:
@@ -130,14 +129,10 @@ def asks_for_auto_tree(config: GenerationConfig) -> bool:
 
 def faster_tree(engine: Engine, config: GenerationConfig) -> int | None:
     """Nodes of the tree "auto" where it was chosen by step times and the run has another one."""
-    tree = engine.fixed_tree(config)
-    if config.method != NAME or NAME not in engine.drafts or tree is None:
+    tree, auto = _own_tree(engine, config), auto_tree(engine, config.changed(tree=AUTO))
+    if tree is None or auto is None or not auto.timed:
         return None
-    draft = medusa_draft(engine)
-    if draft.fastest is None or draft.fastest.tokens_per_second is None:
-        return None
-    nodes = draft.tree(AUTO).size
-    return nodes if 1 < nodes != tree.size else None
+    return auto.nodes if 1 < auto.nodes != tree.size else None
 
 
 class AutoTree(NamedTuple):
@@ -165,6 +160,11 @@ def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
         return f"tree auto: {tree.nodes} nodes, the fastest here by the times of its steps"
     busy = ": this machine is too busy to time its steps" if tree.untimed else ""
     return f"tree auto: {tree.nodes} nodes, as shipped with the heads{busy}"
+
+
+def _own_tree(engine: Engine, config: GenerationConfig) -> Topology | None:
+    """The tree of a run by Medusa's heads alone, where it is the same in every step."""
+    return engine.fixed_tree(config) if config.method == NAME and NAME in engine.drafts else None
 
 
 def _timed(engine: Engine, prompt: list[int], config: GenerationConfig, state: RunState) -> list[float]:
