@@ -21,10 +21,6 @@ CARD, RECIPE = "README.md", "recipe.json"
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
-def _title(config: RunConfig) -> str:
-    return (type(config).__doc__ or "").partition("\n")[0]
-
-
 def write_card(
     folder: Path,
     config: RunConfig,
@@ -42,7 +38,7 @@ def write_card(
     if not getattr(config, "data", ""):
         shutil.copyfile(config.recipe, folder / RECIPE)
     lines = [
-        f"# {_title(config)}",
+        f"# {type(config).__doc__}",
         "",
         f"{result['tokens']:,} training tokens in {result['step']:,} steps.",
         "",

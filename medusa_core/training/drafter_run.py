@@ -70,12 +70,12 @@ class DrafterRun:
         """This process's windows of forward pass ``number`` of a step; all together are the step's batch."""
         rank, processes = self.accelerator.process_index, self.accelerator.num_processes
         index = (step * self.config.accumulate + number) * processes + rank
-        return to_device(self.data.mixture.batch(index, self._rows), self.device)
+        return self.data.mixture.batch(index, self._rows).to(self.device)
 
     def train(self, recipe: Recipe, end: End) -> Generator[Progress, None, None]:
         """Take the steps of a recipe; the last record's ``folder`` holds what it learned."""
         config, device = self.config, self.device
-        bf16 = uses_bf16(config, device)
+        bf16 = uses_bf16(config.precision, device)
 
         def losses_of(step: int, number: int) -> Losses:
             batch = self.batch(step, number)
@@ -112,11 +112,6 @@ def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator
     return training
 
 
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The same batch on a device."""
-    return Batch(batch.tokens.to(device), batch.trained.to(device))
-
-
 @torch.no_grad()
 def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.device, *, bf16: bool) -> Metrics:
     """Per kind of text: the base's loss, and each guesser's loss and hit rates, over all held-out tokens."""
@@ -128,7 +123,7 @@ def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.devi
         for tokens, trained in zip(
             windows.tokens.split(EVALUATION_ROWS), windows.trained.split(EVALUATION_ROWS), strict=True
         ):
-            batch = to_device(Batch(tokens, trained), device)
+            batch = Batch(tokens, trained).to(device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 found, logits = score(batch)
             scores.append(found)

@@ -120,7 +120,8 @@ def size_plan(first: Plan, config: FitConfig, rates: Rates) -> Plan:
     work = max(available - rates.probe_seconds - LOADS * rates.load_seconds, _LEAST_SHARE * available)
     train_rate = rates.heads if not rates.joint else 2 / (1 / rates.heads + 1 / rates.joint)
     answered, trained = share_tokens((ANSWER_SHARE + TRAIN_SHARE) * work, rates.answers, train_rate)
-    batch = config.batch_tokens or max(_batch_for(trained), first.sequence_length)
+    usual = next((batch for batch, steps in _BATCHES if trained / batch >= steps), _SMALL_BATCH)
+    batch = config.batch_tokens or max(usual, first.sequence_length)
     parts = 2 if config.joint else 1
     tokens = max(round(trained / parts / batch), FEWEST_STEPS) * batch
     answers = max(round(answered / rates.tokens_per_answer), FEWEST_ANSWERS)
@@ -170,10 +171,6 @@ def expected_seconds(plan: Plan) -> dict[str, float]:
     if plan.joint_tokens and rates.joint:
         found["heads and adapter"] = rates.load_seconds + plan.joint_tokens / rates.joint
     return found | {"calibration and measuring": 2 * rates.load_seconds + rest / rates.decoding}
-
-
-def _batch_for(tokens: float) -> int:
-    return next((batch for batch, steps in _BATCHES if tokens / batch >= steps), _SMALL_BATCH)
 
 
 # --- the file
