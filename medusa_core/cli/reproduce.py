@@ -21,7 +21,7 @@ from medusa_core.cli.load import load_with_line
 from medusa_core.cli.progress import show_progress
 from medusa_core.cli.tables import new_table, wide_console
 from medusa_core.config import ENGINE_VERSION, LoadConfig
-from medusa_core.engine import Engine, EngineInfo
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.other_work import OtherWork
@@ -115,23 +115,19 @@ def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentR
     findings = load_measurement(name).measure(setup, settings)
     machine = MachineRecord(**machine_of(engine) | others.record())
     info = findings.info or engine.info
+    known = {field: getattr(info, field) for field in ModelRecord.model_fields if hasattr(info, field)}
     counts = ", ".join(f"{kind} {len(prompts)}" for kind, prompts in setup.prompts.items())
     used = asdict(setup.run) | asdict(settings) | {"prompts": counts}
     return _record(
         name,
         command,
         machine,
-        _model_record(info),
+        ModelRecord(**known, weights=shipped_weights(info.base)),
         findings,
         settings={key: _shown(value) for key, value in used.items()},
         quality=findings.quality or getattr(module, "QUALITY", None),
         engine=ENGINE_VERSION,
     )
-
-
-def _model_record(info: EngineInfo) -> ModelRecord:
-    known = {field: getattr(info, field) for field in ModelRecord.model_fields if hasattr(info, field)}
-    return ModelRecord(**known, weights=shipped_weights(info.base))
 
 
 def machine_of(engine: Engine) -> dict[str, Any]:

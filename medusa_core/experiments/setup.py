@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,9 +52,7 @@ class Setup:
     prompts: dict[str, list[list[int]]]  # token ids by kind of text
     run: RunSettings
     data_root: Path = Path()
-    watch: Callable[[Generator[Progress, None, None]], Progress] = lambda records: deque(
-        records, maxlen=1
-    ).pop()
+    watch: Callable[[Generator[Progress, None, None]], Progress] = lambda records: list(records)[-1]
 
     def files(self, names: str) -> list[Path]:
         """Files of a comma-separated setting, relative to the data root."""

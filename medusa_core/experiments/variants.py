@@ -97,13 +97,7 @@ def variant_notes(setup: Setup, settings: VariantSettings, names: list[str]) -> 
         text = f"the text {Path(settings.data).name}" if settings.data else "text that the base wrote itself"
         each = f"{settings.tokens:,} tokens each in all"
         notes.append(f"{', '.join(trained)}: trained by this command on {text}, {each}.")
-    return notes + overlap_note(setup, settings)
-
-
-def overlap_note(setup: Setup, settings: VariantSettings) -> list[str]:
-    """A sentence when trees were chosen on prompts that are measured too."""
-    chosen_on = {tuple(prompt) for prompt in calibration_prompts(setup, settings)}
-    shared = sum(tuple(prompt) in chosen_on for prompt in setup.all_prompts)
-    if not shared:
-        return []
-    return [f"{shared} of the {len(setup.all_prompts)} prompts also served to calibrate the trees."]
+    chosen_on = calibration_prompts(setup, settings)
+    if shared := sum(prompt in chosen_on for prompt in setup.all_prompts):
+        notes.append(f"{shared} of the {len(setup.all_prompts)} prompts also served to calibrate the trees.")
+    return notes

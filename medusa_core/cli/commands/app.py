@@ -49,12 +49,9 @@ def port_number(text: str) -> int:
     return int(text)
 
 
-PAGE = "app:open_page"  # in app.py; named as text, since the engine must not import the page
-
-
 def run(args: argparse.Namespace) -> None:
     """Serve the page until it is stopped. Raises MedusaError."""
     folder = str(project_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    pkgutil.resolve_name(PAGE)(args)
+    pkgutil.resolve_name("app:open_page")(args)  # in app.py; named as text: the engine imports no page
