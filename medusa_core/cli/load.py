@@ -1,7 +1,7 @@
 """What commands do before their first token: load, choose the drafter, say what runs.
 
 A line on the terminal shows how far a load is and disappears at its end. Nothing is written where standard
-error is no terminal.
+error is not a terminal.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Speedup, over ``none`` or over transformers' ``hf``, is what ``speedup`` says; figures are medians over
 rounds, with the lowest and highest round as the spread.
-Words: acceleration, overhead and speedup as in the paper, §3.
+Acceleration, overhead and speedup are the terms of the paper, §3.
 """
 
 from __future__ import annotations

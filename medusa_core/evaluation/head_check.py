@@ -3,7 +3,7 @@
 The text is the base's own greedy continuation of a few words, which is what heads are asked to guess
 while decoding. A guess without heads is the best of three: any token at random, the text's most frequent
 one, or the base's next token over again, which is what untrained heads say. Heads of another base are no
-better. For drafters that are no heads, such as a smaller model, the guesses of a drafted chain are checked.
+better. For other drafters, such as a smaller model, the guesses of a drafted chain are checked.
 
 K heads or guesses of a chain · T positions · d hidden size
 """
@@ -33,7 +33,7 @@ _REPEATING = 0.4  # share that guesses without heads reach only on a text that s
 _WEAKER = 0.5  # share of the accuracy measured with these heads before that other texts may cost
 
 HEAD, GUESS = "head", "guess"
-_CHAIN = 3  # guesses of a drafter that is no head
+_CHAIN = 3  # guesses of a drafter without heads
 _ONE_GUESS = {"draft_top_k": 1}  # only the best guess after each token, for drafters with this setting
 
 FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
@@ -45,7 +45,7 @@ FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
 class HeadHealth:
     """How often the best guess of head number ``head`` was right, and how often a guess without heads is.
 
-    For a drafter that is no head, ``head`` is the place in its chain of guesses.
+    For a drafter without heads, ``head`` is the place in its chain of guesses.
     """
 
     head: int
@@ -216,7 +216,7 @@ def _judge(
 def drafted_guesses(engine: Engine, name: str, tokens: Sequence[int], start: int) -> torch.Tensor:
     """[K, T − start]: place (k, t) is guess k of the chain behind token t + 1; −1 where there is none.
 
-    ``name`` is the method whose weights are asked, for weights that are no heads: their guesses follow from
+    ``name`` is the method whose weights are asked, for weights other than heads: their guesses follow from
     their own state, so the text is read token by token, as the decode loop does, and at each place a chain of
     guesses is drafted and thrown away.
     """

@@ -53,7 +53,7 @@ def measure_latency(
     """
     name, draft = heads_of(engine)
     check_request(sizes, rounds)
-    # End-of-text ends a run: what would follow is no text that heads have learned to foresee.
+    # End-of-text ends a run: heads have not learned to predict what would follow.
     run = GenerationConfig(max_new_tokens=new_tokens, method=name)
     configs = runs_by_nodes(run, draft, sorted(set(sizes)))
     for nodes, config in configs.items():  # first calls pay for allocation and kernel selection

@@ -129,9 +129,9 @@ def _entry(line: str) -> dict:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"it is no JSON ({reason_of(error)}): write {_SHAPES}") from error
+        raise MedusaError(f"it is not JSON ({reason_of(error)}): write {_SHAPES}") from error
     if not isinstance(entry, dict):
-        raise MedusaError(f"it is no JSON object: write {_SHAPES}")
+        raise MedusaError(f"it is not a JSON object: write {_SHAPES}")
     return entry
 
 
@@ -168,5 +168,5 @@ def _turn(entry: dict) -> str:
 
 def _string(entry: dict, name: str) -> str:
     if not isinstance(entry[name], str):
-        raise MedusaError(f'its "{name}" is no text: write {_SHAPES}')
+        raise MedusaError(f'its "{name}" is not text: write {_SHAPES}')
     return entry[name]

@@ -1,7 +1,7 @@
 """Figure 3: speedup by kind of text (paper §3.1).
 
 The paper's kinds are the categories of MT-Bench, ours those the model can write; what is compared is that
-the gain depends on how foreseeable a text is, not the numbers one by one.
+the gain depends on how predictable a text is, not the numbers one by one.
 """
 
 from __future__ import annotations

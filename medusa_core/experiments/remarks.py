@@ -59,7 +59,7 @@ def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
     file = folder / FILE
     found = read_asset(file).get(name, {}) if folder == MEASURED or file.is_file() else {}
     if not isinstance(found, dict):
-        raise damaged_asset(file, f"{name} is no object")
+        raise damaged_asset(file, f"{name} is not an object")
     return found
 
 

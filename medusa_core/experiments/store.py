@@ -121,7 +121,7 @@ def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> Exper
     """The record of an experiment on a kind of machine, None where there is none.
 
     Without ``kind`` it is the shown kind's, or another's where that one has none. Raises MedusaError for a
-    file that is no record.
+    file that is not a record.
     """
     return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
 
@@ -132,7 +132,7 @@ def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
-    """All records of a kind by name; files that are no records are left out."""
+    """All records of a kind by name; other files are left out."""
     found = []
     for file in sorted((folder / kind).glob("*.json")):
         try:

@@ -3,7 +3,7 @@
 A seed is a dialogue whose user turns the model answers one after the other, or the beginning of a text that
 it continues. Answers are written in batches at a low temperature, all kinds of text together, since many rows
 take hardly longer than a few. They go into one JSON-lines file a kind, which every recipe reads. Each line
-names its batch, so that a run that is broken off drops a half-written batch and goes on.
+names its batch, so that a run that is resumed drops a half-written batch.
 """
 
 from __future__ import annotations

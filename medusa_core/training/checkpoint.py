@@ -115,7 +115,7 @@ def _read(file: Path) -> Checkpoint:
     except OSError as error:
         raise _UnusableError(f"cannot be read ({reason_of(error)})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise _UnusableError("is cut off, damaged or no checkpoint") from error
+        raise _UnusableError("is cut off, damaged or not a checkpoint") from error
     if bad is not None:
         raise _UnusableError(f"is damaged, the checksum of {bad} does not match")
     try:
@@ -129,12 +129,12 @@ def _read(file: Path) -> Checkpoint:
 def _parsed(state: object) -> Checkpoint:
     """The parts of a checkpoint, their types checked."""
     if not isinstance(state, dict) or not {"step", "module", "optimizers"} <= state.keys():
-        raise _UnusableError("is no checkpoint of a run")
+        raise _UnusableError("is not the checkpoint of a run")
     step, weights, optimizers = state["step"], state["module"], state["optimizers"]
     if type(step) is not int or step < 0:
         raise _UnusableError(f"has the step {step!r:.40}")
     if not isinstance(weights, dict) or not all(isinstance(t, torch.Tensor) for t in weights.values()):
-        raise _UnusableError("has weights that are no tensors")
+        raise _UnusableError("has weights that are not tensors")
     if not isinstance(optimizers, list) or not all(_is_optimizer(saved) for saved in optimizers):
         raise _UnusableError("has no state of the optimizers")
     course = state.get("course")
@@ -194,7 +194,7 @@ def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, be
                 if not fits or (value.is_floating_point() and not bool(value.isfinite().all())):
                     raise _UnusableError(f"has a {kind} state ({name}) that does not fit the weights")
             elif kind in _STATE:
-                raise _UnusableError(f"has a {kind} state ({name}) that is no tensor")
+                raise _UnusableError(f"has a {kind} state ({name}) that is not a tensor")
 
 
 def _restore(found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:

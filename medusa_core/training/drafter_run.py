@@ -58,8 +58,8 @@ class DrafterRun:
         self._rows, rest = divmod(config.batch_tokens, config.sequence_length * parts)
         if rest or not self._rows:
             raise MedusaError(
-                f"a batch of {config.batch_tokens} tokens is no multiple of {parts} passes over windows of "
-                f"{config.sequence_length}: set --batch-tokens to a multiple of "
+                f"a batch of {config.batch_tokens} tokens is not a multiple of {parts} passes over windows "
+                f"of {config.sequence_length}: set --batch-tokens to a multiple of "
                 f"{config.sequence_length * parts}"
             )
         # One process writes the cache of encoded text, the others read it.

@@ -25,10 +25,10 @@ END_OF_TEXT = "<|endoftext|>"
 ROLES = ("system", "user", "assistant")
 SHAPES = '{"text"}, {"prompt", "response"} or {"messages": [{"role", "content"}, ...]}'
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
-_LINE_BYTES = 2**25  # a longer line is no example but a file of another kind
+_LINE_BYTES = 2**25  # a file with a longer line is of another kind
 _DOCUMENT_BYTES = 2**28
 _PIECE_BYTES = 2**20
-# First bytes of kinds of files that are no text, though a part of them could be read as such.
+# First bytes of files that are not text, although part of them could be read as text.
 _OTHER_KINDS = {
     b"%PDF-": "a PDF",
     b"PK\x03\x04": "a zip archive, as .docx, .odt and .epub are",

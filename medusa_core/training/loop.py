@@ -32,7 +32,7 @@ Metrics = dict[str, float]
 Losses = dict[str, torch.Tensor]
 End = Callable[[], bool]  # asked before the first step and after each: whether the run ends here
 LOG_EVERY = 10
-# What may differ between the two parts of a run that was broken off.
+# Settings that may differ when a run is resumed.
 _FREE_TO_CHANGE = {
     "evaluate_every", "checkpoint_every", "checkpoint_minutes", "track", "out", "compile", "data_root",
 }  # fmt: skip

@@ -45,7 +45,7 @@ def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[
 def muon_and_adamw(
     weights: Named, matrix_rate: float, rate: float, weight_decay: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices."""
+    """Muon for matrices other than tables of tokens, AdamW for the rest; ``weight_decay`` is Muon's."""
     weights = [(name, weight) for name, weight in weights if weight.requires_grad]
     matrices = [weight for name, weight in weights if _is_matrix(name, weight)]
     others = [weight for name, weight in weights if not _is_matrix(name, weight)]

@@ -43,9 +43,9 @@ def add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def port_number(text: str) -> int:
-    """A value of --port. Raises argparse's error for what is no port."""
+    """A value of --port. Raises argparse's error for anything else."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port: choose one from 1 to {LARGEST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a port: choose one from 1 to {LARGEST_PORT}")
     return int(text)
 
 

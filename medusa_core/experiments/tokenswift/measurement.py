@@ -123,7 +123,7 @@ def varied(name: str, config: GenerationConfig, vary: str) -> dict[str, Series]:
         try:
             value: Any = type(default)(text)
         except ValueError as error:
-            raise MedusaError(f"--vary has {part!r}: {text!r} is no value of {key}") from error
+            raise MedusaError(f"--vary has {part!r}: {text!r} is not a value of {key}") from error
         changed = config if key == PREFILL else config.changed(**{key: value})
         pick_settings(method(name).settings, changed.options)
         prefill, words = value if key == PREFILL else 0, f"{key} {text}"

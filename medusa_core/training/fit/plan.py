@@ -1,6 +1,6 @@
 """From minutes and measured rates to numbers: how many answers, tokens, prompts a fit can afford.
 
-Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is broken off
+Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is interrupted
 goes on with the same numbers.
 """
 
@@ -92,7 +92,7 @@ def first_plan(config: FitConfig, width: int, context: int | None) -> Plan:
     batch = config.batch_tokens or max(2048, length)
     if batch % length:
         raise MedusaError(
-            f"--batch-tokens {batch} is no multiple of the {length} tokens of a window: make it one"
+            f"--batch-tokens {batch} is not a multiple of the {length} tokens of a window: make it one"
         )
     room = context or 4 * config.answer_tokens
     return Plan(

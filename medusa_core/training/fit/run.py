@@ -1,7 +1,7 @@
 """The whole fit: plan, answers, training, calibration, tree, measurement, result. Every stage is done once.
 
 A stage that is finished is noted in ``done.json``, so the same command again goes on with the next; a stage
-that was broken off goes on where its own files say. Paper §2.2.
+that was interrupted resumes where its own files say. Paper §2.2.
 """
 
 from __future__ import annotations
