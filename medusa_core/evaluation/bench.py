@@ -28,7 +28,7 @@ from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, PACKAGE, Llam
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.evaluation.speedup import speedup
-from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, step_limits
 from medusa_core.evaluation.turns import (
     Measurement,
     MethodLog,
@@ -101,8 +101,7 @@ class Bench:
         for name, log in logs.items():
             if log.has_phases:
                 config = self._config.changed(method=name)
-                found = step_limits(self._engine, config, log.whole_step(), self._ceilings)
-                record["methods"][name] |= limit_entries(found)
+                record["methods"][name] |= step_limits(self._engine, config, log.whole_step(), self._ceilings)
         return record | {"kinds": self._kinds(logs), "left_out": self._left_out}
 
     def _kinds(self, logs: Mapping[str, MethodLog]) -> dict[str, Any]:

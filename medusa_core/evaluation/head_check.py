@@ -10,7 +10,7 @@ K heads or guesses of a chain · T positions · d hidden size
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 import torch
@@ -83,7 +83,8 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
     if not all(bool(tensor.isfinite().all()) for tensor in asked.draft.tensors()):
         message = f"{asked.what} hold numbers that are not finite: fetch or convert them again"
         return HealthReport(DAMAGED, message, 0, [], asked.one)
-    texts = [_given(engine, text)] if text else _own_texts(engine, new_tokens)
+    given = [_Text(engine.encode(text)[: engine.target.context], 0)] if text else []
+    texts = given or _own_texts(engine, new_tokens)
     needed, longest = asked.count + 2, max(len(text.tokens) - text.start for text in texts)
     if longest < needed:
         raise MedusaError(f"the text has {longest} tokens, {needed} are needed: give a longer one")
@@ -94,36 +95,29 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
 
 @dataclass(frozen=True)
 class _Asked:
-    """The weights that are checked, and what they are called in sentences."""
+    """The weights that are checked, how they guess, and what they are called in sentences."""
 
-    name: str  # of their method
     draft: Draft
+    heads: HeadsDraft | None  # the same where they are heads
+    count: int  # K
+    guesses: Callable[[_Text], torch.Tensor]  # [K, T]: the best guess of token t + k + 1 at each position t
     what: str = "the heads"
     one: str = HEAD
-
-    @property
-    def heads(self) -> HeadsDraft | None:
-        """The weights where they are heads, else None."""
-        return self.draft if isinstance(self.draft, HeadsDraft) else None
-
-    @property
-    def count(self) -> int:
-        """K."""
-        return self.heads.count if self.heads is not None else _CHAIN
-
-    def guesses(self, engine: Engine, text: _Text) -> torch.Tensor:
-        """[K, T]: the best guess of token t + k + 1 at each position from the text's start on."""
-        if self.heads is None:
-            return drafted_guesses(engine, self.name, text.tokens, text.start)
-        return self.heads.guesses(engine.target, text.tokens, 1, text.start)[..., 0].cpu()
 
 
 def _asked_of(engine: Engine) -> _Asked:
     """The heads that are loaded, or else the first drafter with weights. Raises MedusaError without any."""
     if not engine.drafts or any(isinstance(draft, HeadsDraft) for draft in engine.drafts.values()):
-        return _Asked(*heads_of(engine))
+        _, heads = heads_of(engine)
+        return _Asked(
+            heads, heads, heads.count,
+            lambda text: heads.guesses(engine.target, text.tokens, 1, text.start)[..., 0].cpu(),
+        )  # fmt: skip
     name, draft = next(iter(engine.drafts.items()))
-    return _Asked(name, draft, f"the weights of {draft.label}", GUESS)
+    return _Asked(
+        draft, None, _CHAIN, lambda text: drafted_guesses(engine, name, text.tokens, text.start),
+        f"the weights of {draft.label}", GUESS,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,10 +126,6 @@ class _Text:
 
     tokens: list[int]
     start: int
-
-
-def _given(engine: Engine, text: str) -> _Text:
-    return _Text(engine.encode(text)[: engine.target.context], 0)
 
 
 def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
@@ -165,7 +155,7 @@ def _measure(engine: Engine, asked: _Asked, texts: Sequence[_Text]) -> tuple[lis
     repeated: list[list[torch.Tensor]] = [[] for _ in range(count)]
     truths: list[list[torch.Tensor]] = [[] for _ in range(count)]
     for text in texts:
-        guesses = asked.guesses(engine, text)
+        guesses = asked.guesses(text)
         tokens = torch.tensor(text.tokens[text.start :])
         for k in range(count):
             truth = tokens[k + 2 :]  # head k + 1 at position t guesses token t + k + 2
@@ -198,7 +188,7 @@ def _judge(
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
         return UNCLEAR, f"the text {why}, so it says little about {asked.what} ({numbers}): give another one"
     if not first.better:
-        these = "these heads" if asked.heads is not None else asked.what
+        these = "these heads" if heads is not None else asked.what
         return DOUBTFUL, f"{these} and this base do not seem to belong together: {numbers}"
     accuracies = heads.accuracies if heads is not None else None
     measured = accuracies[0][0] if accuracies else 0.0

@@ -71,28 +71,27 @@ def read_speed(size: int, device: torch.device, seconds: float = READ_SECONDS) -
 
 def step_limits(
     engine: Engine, config: GenerationConfig, step: MeanStep, ceilings: Ceilings
-) -> dict[str, Any] | None:
-    """Limits of a step by phase and as a whole; None for models whose steps the formulas do not hold for."""
+) -> dict[str, Any]:
+    """The entries of a record for the limits of a step, by phase and as a whole.
+
+    There are none for models whose steps the formulas do not hold for.
+    """
     try:
         shape = shape_of_config(engine.target.config, engine.info.base)
     except MedusaError:
-        return None
+        return {}
     work = _work(engine, config, shape, step)
     whole = Reading(sum(one.bytes for one in work.values()), sum(one.flops for one in work.values()))
     device = ceilings.device(work["verify"].bytes)
     for one, ms in ((work["verify"], step.ms["verify"]), (whole, step.ms["total"])):
         device = _as_fast_as(one, ms, device)
-    return _limit(whole, step.ms["total"], device) | {
+    limits = _limit(whole, step.ms["total"], device) | {
         "phases": {name: _limit(work[name], step.ms[name], device) for name in PHASES},
         "bandwidth": device.bandwidth,
         "peak": device.peak,
         "bound_by": "memory" if whole.flops < device.ridge * whole.bytes else "arithmetic",
     }
-
-
-def limit_entries(limits: dict[str, Any] | None) -> dict[str, Any]:
-    """The limits as entries of a record of figures; none where they are not known."""
-    return {} if limits is None else {"over_limit": limits["over_limit"], "limits": limits}
+    return {"over_limit": limits["over_limit"], "limits": limits}
 
 
 def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: MeanStep) -> dict[str, Reading]:

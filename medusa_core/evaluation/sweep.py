@@ -21,7 +21,7 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
-from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, step_limits
 from medusa_core.evaluation.turns import Measurement, MethodLog, Runner, Turn, take_turns
 from medusa_core.trees.search import expected_lengths
 
@@ -235,7 +235,7 @@ def _record(case: Case, log: MethodLog, ceilings: Ceilings) -> dict[str, Any]:
         "tokens_per_step": round(step.accepted, 3),
         "tokens_per_second": round(statistics.median(rates), 2),
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
-    } | limit_entries(step_limits(case.engine, case.config, step, ceilings))
+    } | step_limits(case.engine, case.config, step, ceilings)
 
 
 def _with_gains(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
