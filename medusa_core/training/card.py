@@ -10,11 +10,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from statistics import mean
 
 from medusa_core.files import read_text
 from medusa_core.training.config import RunConfig
-from medusa_core.training.run_folder import METRICS, RESULT, read_record
+from medusa_core.training.run_folder import METRICS, RESULT, heldout_mean, read_record
 
 CARD, RECIPE = "README.md", "recipe.json"
 
@@ -74,10 +73,7 @@ def _course(folder: Path, guesser: str) -> Iterator[str]:
     yield f"| training tokens | loss | {guesser} 1's first guesses | {guesser} 1's loss |"
     yield "|---|---|---|---|"
     for record in {look["tokens"]: look for look in looks}.values():
-        top1, loss = (
-            mean(v for name, v in record.items() if name.startswith("heldout/") and name.endswith(end))
-            for end in ("/top1/1", "/loss/1")
-        )
+        top1, loss = (heldout_mean(record, end) for end in ("/top1/1", "/loss/1"))
         yield f"| {record['tokens']:,} | {record['loss']:.3f} | {top1:.3f} | {loss:.3f} |"
 
 
