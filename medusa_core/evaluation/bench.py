@@ -244,14 +244,13 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
     }
     if log.has_phases:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
-        record["tree_nodes"] = max(run.nodes for run in log.runs)
+        record["tree_nodes"] = log.nodes
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES}
     if BASELINE in logs:
         base = logs[BASELINE]
         record |= _speedup("speedup", rates, base)
-        same = [a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True)]
-        record["identical_outputs"] = f"{sum(same)} of {len(same)}"
+        record["identical_outputs"] = f"{log.same_texts(base)} of {len(log.rounds[0])}"
         if log.has_phases:
             record["overhead"] = round(log.mean_step("total") / base.mean_step("total"), 3)
     if TRANSFORMERS in logs:

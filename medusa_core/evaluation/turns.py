@@ -60,6 +60,16 @@ class MethodLog:
         """Whether the method is ours, so that its steps were timed."""
         return bool(self.rounds[0][0].phase_ms)
 
+    @property
+    def nodes(self) -> int:
+        """The size of the largest tree, with the root; 0 where the method is not ours."""
+        return max(run.nodes for run in self.runs)
+
+    def same_texts(self, base: MethodLog) -> int:
+        """How many texts of the first round are those of another method."""
+        pairs = zip(self.rounds[0], base.rounds[0], strict=True)
+        return sum(own.tokens == other.tokens for own, other in pairs)
+
     def only(self, places: Iterable[int]) -> MethodLog:
         """The part that belongs to some of the prompts, by their places in a round."""
         chosen = list(places)

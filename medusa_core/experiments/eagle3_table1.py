@@ -59,8 +59,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         )
         label = f"T = {temperature:g}"
         for name, log in logs.items():
-            nodes = max(run.nodes for run in log.runs)
-            rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=nodes))
+            rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=log.nodes))
     return Findings(rows, [*ratios(rows), _most(rows)])
 
 

@@ -48,9 +48,9 @@ def make_row(
     )
     if base is None:
         return row
-    same = sum(a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True))
-    overhead = round(_step_ms(log) / _step_ms(base), 4)
-    return row.model_copy(update={"speedup": _times(log, base), "overhead": overhead, "same_texts": same})
+    row.speedup, row.same_texts = _times(log, base), log.same_texts(base)
+    row.overhead = round(_step_ms(log) / _step_ms(base), 4)
+    return row
 
 
 def computed_row(

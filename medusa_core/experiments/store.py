@@ -123,12 +123,12 @@ def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> Exper
     Without ``kind`` it is the shown kind's, or another's where that one has none. Raises MedusaError for a
     file that is not a record.
     """
-    return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
+    return _first(name, shown(folder), folder) if kind is None else _read(name, [kind], folder)
 
 
 def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
     """The record of the default kind, on whatever machine: for figures that are written into files."""
-    return _first(name, [default(folder)], folder)
+    return _first(name, None, folder)
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
@@ -171,8 +171,8 @@ def keep(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
     return file
 
 
-def _first(name: str, first: list[Kind | None], folder: Path) -> ExperimentRecord | None:
-    wanted = [*first, default(folder), *kinds(folder)]
+def _first(name: str, first: Kind | None, folder: Path) -> ExperimentRecord | None:
+    wanted = [first, default(folder), *kinds(folder)]
     return _read(name, [*[kind.slug for kind in wanted if kind is not None], DEFAULT_KIND], folder)
 
 

@@ -20,13 +20,7 @@ CARD, RECIPE = "README.md", "recipe.json"
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
-def write_card(
-    folder: Path,
-    config: RunConfig,
-    finished: Path,
-    guesser: str = "head",
-    hit: str = "the token that stands in the text",
-) -> None:
+def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hit: str) -> None:
     """Write ``README.md`` into the run folder and into that of its result, from the run's own files.
 
     Beside it lies the recipe of the text where that was a mixture, so that weights which leave the run

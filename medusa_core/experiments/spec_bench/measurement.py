@@ -63,7 +63,7 @@ def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
 
 def _row(name: str, logs: dict[str, MethodLog], places: range, kind: str) -> Row:
     log, generate = logs[name].only(places), logs.get(TRANSFORMERS)
-    nodes = max(run.nodes for run in log.runs) if log.has_phases else None
+    nodes = log.nodes if log.has_phases else None
     beside = None if generate is None else generate.only(places)
     base = logs[BASELINE].only(places)
     return make_row(log, base, series=name, label=kind, tree_nodes=nodes, generate=beside)
@@ -81,11 +81,10 @@ def _fastest(rows: list[Row], kinds: list[str]) -> str:
 
 def _identical(logs: dict[str, MethodLog]) -> str:
     """A sentence on how many texts of each drafter equal plain decoding's."""
-    plain = [run.tokens for run in logs[BASELINE].rounds[0]]
-    same = {
-        name: sum(run.tokens == text for run, text in zip(log.rounds[0], plain, strict=True))
+    plain = logs[BASELINE]
+    same = [
+        f"{name} {log.same_texts(plain)}"
         for name, log in logs.items()
         if log.has_phases and method(name).mark  # it drafts something
-    }
-    counts = ", ".join(f"{name} {count}" for name, count in same.items())
-    return f"Texts identical to plain decoding's, of {len(plain)}: {counts}."
+    ]
+    return f"Texts identical to plain decoding's, of {len(plain.rounds[0])}: {', '.join(same)}."
