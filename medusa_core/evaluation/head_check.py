@@ -150,27 +150,20 @@ def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
 
 def _measure(engine: Engine, asked: _Asked, texts: Sequence[_Text]) -> tuple[list[HeadHealth], int]:
     """Every head over all texts, and the positions of the first one."""
-    count = asked.count
-    right: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    repeated: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    truths: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    for text in texts:
-        guesses = asked.guesses(text)
-        tokens = torch.tensor(text.tokens[text.start :])
-        for k in range(count):
-            truth = tokens[k + 2 :]  # head k + 1 at position t guesses token t + k + 2
-            truths[k].append(truth)
-            right[k].append(guesses[k, : len(truth)] == truth)
-            repeated[k].append(tokens[1 : 1 + len(truth)] == truth)
+    read = [(torch.tensor(text.tokens[text.start :]), asked.guesses(text)) for text in texts]
     found = []
-    for k in range(count):
-        truth, hits, again = torch.cat(truths[k]), torch.cat(right[k]), torch.cat(repeated[k])
+    for k in range(asked.count):
+        truths = [tokens[k + 2 :] for tokens, _ in read]  # head k + 1 at position t guesses token t + k + 2
+        each = list(zip(read, truths, strict=True))
+        truth = torch.cat(truths)
+        hits = torch.cat([guesses[k, : len(own)] for (_, guesses), own in each]) == truth
+        again = torch.cat([tokens[1 : 1 + len(own)] for (tokens, _), own in each]) == truth
         most_frequent = float(torch.bincount(truth).max()) / len(truth)
         baseline = max(1 / engine.target.vocab_size, most_frequent, float(again.float().mean()))
         accuracy = float(hits.float().mean())
         margin = 2 * (baseline * (1 - baseline) / len(truth)) ** 0.5
         found.append(HeadHealth(k + 1, round(accuracy, 4), round(baseline, 4), accuracy > baseline + margin))
-    return found, sum(len(truth) for truth in truths[0])
+    return found, sum(len(tokens[2:]) for tokens, _ in read)
 
 
 def _judge(

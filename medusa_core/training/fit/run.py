@@ -21,7 +21,7 @@ from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import base_folder, load_tokenizer
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.drafter_run import RESULT
-from medusa_core.training.encoding import Encoder
+from medusa_core.training.encoding import end_token
 from medusa_core.training.fit import prompts, stages
 from medusa_core.training.fit.measuring import load_result, measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
@@ -59,7 +59,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     folder = Path(config.out)
     base = base_folder(config.model)
     tokenizer = load_tokenizer(base)
-    Encoder(tokenizer)  # raises when no text could be ended
+    end_token(tokenizer)  # raises when no text could be ended
     shape = model_size(base)
     begun = (folder / ANSWERS).is_dir()
     plan = read_plan(folder, config, begun=begun)
