@@ -1,7 +1,7 @@
 """MHA, GQA and MQA measured: tiny random models that differ in their key-value heads alone.
 
-They have the same width, layers and query heads; the weights are drawn, since a step takes the same time
-whatever they say. Cache bytes are those that the cache holds, not those of a formula.
+They have the same width, layers and query heads; the weights are random, since they do not change the time of
+a step. Cache bytes are those that the cache holds, not those of a formula.
 """
 
 from __future__ import annotations

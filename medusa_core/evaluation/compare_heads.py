@@ -1,4 +1,4 @@
-"""What heads are worth: plain decoding, fresh heads and these in turn, on the same prompts and tree."""
+"""What heads gain: plain decoding, fresh heads and the trained ones in turn, on the same prompts and tree."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def chain(target: Target, size: int, token: int = 0) -> TokenTree:
 
 
 def any_tokens(target: Target, count: int) -> list[int]:
-    """Tokens of no meaning: what a step takes depends on the number of rows, hardly on what they say."""
+    """Arbitrary tokens: the time of a step depends on how many there are, hardly on which."""
     return [(7 * index + 3) % target.vocab_size for index in range(count)]
 
 

@@ -1,9 +1,9 @@
 """How far a step is from what the machine allows: its bytes, its operations, and the least time they take.
 
 The least time of a phase is the larger of bytes over bandwidth and operations over peak. Both are measured on
-the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. They count
-what no implementation can leave out: each weight in use is read once, the keys and values of the text are
-read, and results are written.
+the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. Bytes and
+operations are those that no implementation can avoid: each weight in use is read once, the keys and values of
+the text are read, and results are written.
 
 N nodes · V vocabulary · A accepted nodes
 """

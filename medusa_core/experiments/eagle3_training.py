@@ -138,9 +138,9 @@ def right_by_step(engine: Engine, texts: list[list[int]]) -> list[float]:
         for text in texts:
             tokens = torch.tensor([text], device=model.device)
             found = losses.scores(Reading(model, tokens, layers), torch.ones_like(tokens, dtype=torch.bool))
-            rows = torch.arange(len(text) - 2, len(text) - 2 - len(found), -1)
-            right[: len(found)] += found[:, 1].cpu() * rows
-            of[: len(found)] += rows
+            rows = found.count.cpu()
+            right[: len(rows)] += found.top1.cpu() * rows
+            of[: len(rows)] += rows
     return [round(share, 4) for share in (right / of.clamp(min=1)).tolist()]
 
 

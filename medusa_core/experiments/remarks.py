@@ -1,6 +1,6 @@
-"""What a reader must know of a record: first the reason where it comes out against the paper, then the rest.
+"""What a reader must know about a record: first why it contradicts the paper, if it does, then the rest.
 
-The texts lie beside the store. Whether an experiment comes out against the paper is read from its rows, so it
+The texts lie beside the store. Whether an experiment contradicts the paper is read from its rows, so it
 holds for every machine; other remarks belong to the record of one date.
 """
 

@@ -23,8 +23,8 @@ _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hit: str) -> None:
     """Write ``README.md`` into the run folder and into that of its result, from the run's own files.
 
-    Beside it lies the recipe of the text where that was a mixture, so that weights which leave the run
-    folder say what they have read.
+    The recipe of the text is copied beside it where that was a mixture, so that weights outside the run
+    folder still say what they were trained on.
     ``guesser`` is what the numbered scores are of, ``hit`` what a right guess is.
     """
     result = read_record(folder / RESULT)

@@ -1,7 +1,7 @@
 """The checkpoint of a run: written whole, checked before it is used, and the one before it kept.
 
-torch writes a CRC-32 of every record into the file and does not look at it when it reads, so a flipped bit
-would go on training unseen; here it is looked at. A file that passes still may belong to something else:
+torch writes a CRC-32 of every record into the file but does not check it when reading, so training would go
+on with a flipped bit unnoticed; here it is checked. A file that passes may still belong to something else:
 names, shapes and numbers are compared with what is to be trained before anything is changed.
 """
 

@@ -36,7 +36,7 @@ class Recipe:
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
-    losses: Callable[[Any, Batch, int], Losses]  # by the forward, of a batch at a step; "loss" is minimised
+    losses: Callable[[Any, Batch, int], Losses]  # (forward, batch, step); "loss" is minimised
     score: Scoring  # of held-out text
     weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
     save: Callable[[Path], None]
@@ -99,7 +99,7 @@ class DrafterRun:
 
 
 def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator[Progress, None, None]]:
-    """A training by a function that makes its recipe for settings and their run.
+    """Turn a function that makes the recipe of a run into the training itself.
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """

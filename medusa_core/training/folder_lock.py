@@ -30,7 +30,7 @@ _BYTE = 2**30  # position after the text: on Windows a locked byte cannot be rea
 def locked_folder(folder: Path, way_out: str = "choose another --out") -> Iterator[None]:
     """Make the folder and hold its lock; at the end the lock goes, and the folder where nothing came into it.
 
-    Errors of the system that name no file name the folder.
+    System errors without the name of a file get that of the folder.
 
     Raises MedusaError when another process holds it, or the lock is a link, which could lead anywhere, or a
     file of another program; or OSError.
