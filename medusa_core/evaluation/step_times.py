@@ -184,14 +184,11 @@ def _points(steps: dict[int, list[float]]) -> list[LatencyPoint]:
     points = []
     for size, times in sorted(steps.items()):
         if times:
-            low, _, high = _quartiles(times)
+            # Within the times: for few times the usual estimate goes beyond their ends, and below 0.
+            few = len(times) == 1
+            low, _, high = times * 3 if few else statistics.quantiles(times, n=4, method="inclusive")
             points.append(LatencyPoint(nodes=size, step_ms=low, step_ms_range=(low, high), steps=len(times)))
     return points
-
-
-def _quartiles(times: Sequence[float]) -> Sequence[float]:
-    """Quartiles within the times: for few times the usual estimate goes beyond their ends, and below 0."""
-    return statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [*times] * 3
 
 
 def _is_steady(points: Sequence[LatencyPoint]) -> bool:

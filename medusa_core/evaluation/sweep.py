@@ -24,6 +24,7 @@ from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.step_limits import Ceilings, step_limits
 from medusa_core.evaluation.turns import Measurement, MethodLog, Runner, Turn, take_turns
 from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
@@ -192,7 +193,7 @@ def _with_nodes(engine: Engine, config: GenerationConfig, size: int) -> Generati
     return config.changed(method=NAME, tree=tree)
 
 
-def _tree(engine: Engine, size: int) -> Any:
+def _tree(engine: Engine, size: int) -> Topology | None:
     """The best tree of that size, None where the heads have too few guesses."""
     tree = medusa_draft(engine).budget_tree(size - 1)
     return tree if tree.size == size else None

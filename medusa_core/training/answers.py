@@ -218,18 +218,15 @@ class Writer:
 
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""
-        note = self._folder / PROGRESS
-        done = self._batches_in(note) if note.exists() else 0
+        note, done = self._folder / PROGRESS, 0
+        if note.exists():
+            way_out = f"delete {self._folder}, and the answers are written anew"
+            done = read_record(note, way_out).get("batches")
+            if type(done) is not int or done < 0:
+                raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         for file in sorted(self._folder.glob("*.jsonl")):
             kept = cut_lines(file, "batch", done - 1, f"take the line out, or delete {self._folder}")
             replace_file(file, kept)
-        return done
-
-    def _batches_in(self, note: Path) -> int:
-        way_out = f"delete {self._folder}, and the answers are written anew"
-        done = read_record(note, way_out).get("batches")
-        if type(done) is not int or done < 0:
-            raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         return done
 
 

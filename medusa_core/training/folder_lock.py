@@ -86,9 +86,10 @@ def _take(file: TextIO, path: Path, way_out: str) -> None:
                 error.strerror,
             )
     if taken:
-        raise MedusaError(
-            f"another process{_named_in(file)} works in {path.parent}: wait for it, stop it, or {way_out}"
-        )
+        file.seek(0)
+        number = file.read(20).strip()  # as the process that holds the lock wrote it down
+        who = f" ({number})" if number.isdecimal() else ""
+        raise MedusaError(f"another process{who} works in {path.parent}: wait for it, stop it, or {way_out}")
 
 
 def _lock(file: TextIO) -> None:
@@ -99,10 +100,3 @@ def _lock(file: TextIO) -> None:
     msvcrt = import_module("msvcrt")  # on Windows alone
     os.lseek(file.fileno(), _BYTE, os.SEEK_SET)
     msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-
-def _named_in(file: TextIO) -> str:
-    """The number of the process that holds the lock, as it wrote it down."""
-    file.seek(0)
-    number = file.read(20).strip()
-    return f" ({number})" if number.isdecimal() else ""
