@@ -73,9 +73,12 @@ def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
         check_stored(args, "--out")
     chosen_part(args)  # raises before the model is loaded
     engine = load_with_line(read_settings(LoadConfig, args))
-    if args.store and not args.again and (kept := _kept(args, engine)) is not None:
-        print(f"kept from {kept.date}, by this command and this engine; --again renews it", file=sys.stderr)
-        return kept
+    if args.store and not args.again:
+        kept = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
+        if kept and kept.command == command_line(args.experiment, load_experiment(args.experiment), args):
+            words = f"kept from {kept.date}, by this command and this engine; --again renews it"
+            print(words, file=sys.stderr)
+            return kept
     return measured(args.experiment, args, engine)
 
 
@@ -87,13 +90,6 @@ def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
         raise MedusaError(
             f"--store keeps figures of the embedded model with its heads: use {elsewhere} for others"
         )
-
-
-def _kept(args: argparse.Namespace, engine: Engine) -> ExperimentRecord | None:
-    """The stored record of this engine, weights, machine and command, which need not be measured again."""
-    found = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
-    command = command_line(args.experiment, load_experiment(args.experiment), args)
-    return found if found is not None and found.command == command else None
 
 
 def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:
