@@ -49,7 +49,6 @@ def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
         spare=0,
         device=str(placement.device),
         packed=False,
-        alternatives=(),
     )
 
 

@@ -67,18 +67,11 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     with tqdm(total=len(series) * len(prompts) * setup.run.rounds * lengths[-1], unit="token") as bar:
         for _ in range(setup.run.rounds):
             rounds.append([_in_turns(engine, prompt, series, lengths, bar) for prompt in prompts])
-    rows = [
-        _row(
-            rounds,
-            label,
-            one.plain,
-            lengths,
-            place,
-            engine.target.cache_bytes((one.prefill or len(prompts[0])) + length),
-        )
-        for label, one in series.items()
-        for place, length in enumerate(lengths)
-    ]
+    rows = []
+    for label, one in series.items():
+        for place, length in enumerate(lengths):
+            held = engine.target.cache_bytes((one.prefill or len(prompts[0])) + length)
+            rows.append(_row(rounds, label, one.plain, lengths, place, held))
     return Findings(rows, _notes(engine, rounds, series, len(prompts[0])), info=engine.info)
 
 
