@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.settings import PLAIN
@@ -50,9 +51,12 @@ def shipped_weights(base: str) -> str:
 
 
 def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
-    """A kept record of this engine and the shipped weights, which need not be measured again."""
-    found = store.of_this_engine(name, kind, folder)
-    return None if found is None or has_older_weights(found) else found
+    """A kept record of this engine and the shipped weights, or of formulas: it need not be made again."""
+    try:
+        found = store.record(name, kind, folder)
+    except MedusaError:
+        return None
+    return None if found is None or found.is_outdated or has_older_weights(found) else found
 
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:

@@ -142,15 +142,6 @@ def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
     return found
 
 
-def of_this_engine(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
-    """The record that need not be made anew: this engine's, or one that formulas computed."""
-    try:
-        found = _read(name, [kind], folder)
-    except MedusaError:
-        return None
-    return None if found is None or found.is_outdated else found
-
-
 def older_records(folder: Path = MEASURED) -> Iterator[str]:
     """A line for each kind of machine that has records of an older engine than this one."""
     for kind in kinds(folder):

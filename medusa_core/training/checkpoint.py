@@ -98,7 +98,11 @@ def load(
             (folder / NEWEST).replace(folder / _DAMAGED)
             words = f"{faults[0]}: the run goes on from the checkpoint before it, at step {found.step}"
             logging.getLogger(__name__).warning("warning: %s; the bad one is now %s", words, _DAMAGED)
-        _restore(found, module, optimizers)
+        module.load_state_dict(found.weights, strict=False)
+        for optimizer, own in zip(optimizers, found.optimizers, strict=True):
+            # Rates and the like come from the settings, which are those the run began with.
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": own, "param_groups": groups})
         return found
     if faults:
         also = f", and {PREVIOUS} cannot be used either" if len(faults) > 1 else ""
@@ -195,11 +199,3 @@ def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, be
                     raise _UnusableError(f"has a {kind} state ({name}) that does not fit the weights")
             elif kind in _STATE:
                 raise _UnusableError(f"has a {kind} state ({name}) that is not a tensor")
-
-
-def _restore(found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    module.load_state_dict(found.weights, strict=False)
-    for optimizer, state in zip(optimizers, found.optimizers, strict=True):
-        # Rates and the like come from the settings, which are those the run began with.
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
