@@ -151,8 +151,11 @@ def _print(record: dict[str, Any]) -> None:
     for point in points:
         table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
     out.print(table)
-    notes = [*_notes(points), *record["notes"], busy_words(record["machine"])]
-    out.print(*filter(None, notes), sep="\n")
+    out.print("Medians of the rounds (lowest–highest). A step of a batch is one forward of all its texts.")
+    if any("simulated_tokens_per_step" in point for point in points):
+        out.print("Simulated: what heads of the given accuracies would keep of these trees.")
+    for note in filter(None, [*record["notes"], busy_words(record["machine"])]):
+        out.print(note)
 
 
 _COLUMNS = {
@@ -177,10 +180,3 @@ def _shown(point: dict[str, Any], name: str) -> str:
         low, high = point["step_ms_range"]
         return f"{value:.2f}\n{low:.2f}–{high:.2f}"
     return f"{value:.0f}" if name == "nodes" or value >= 100 else f"{value:.2f}"
-
-
-def _notes(points: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["Medians of the rounds (lowest–highest). A step of a batch is one forward of all its texts."]
-    if any("simulated_tokens_per_step" in point for point in points):
-        lines.append("Simulated: what heads of the given accuracies would keep of these trees.")
-    return lines

@@ -101,10 +101,11 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
     nodes = max(1, round(step.nodes))
     products = operators(shape, Work(step.runs, nodes, nodes + round(step.positions), held))
     logits = step.runs * nodes * target.vocab_size
-    draft = draft_of(engine.drafts, config)
+    draft, tree = draft_of(engine.drafts, config), engine.fixed_tree(config)
+    depth = 1 if tree is None else max(tree.depths)  # the first head is always asked
     row = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, target.dtype.itemsize)
     return {
-        "propose": draft.reading(_depth(engine, config), step.runs) if draft else Reading(0, 0),
+        "propose": draft.reading(depth, step.runs) if draft else Reading(0, 0),
         "verify": Reading(
             sum(one.calls * one.moved for one in products), sum(one.calls * one.flops for one in products)
         ),
@@ -112,12 +113,6 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
         "accept": Reading(logits * target.dtype.itemsize, logits),
         "commit": Reading(2 * step.runs * step.accepted * row, 0),
     }
-
-
-def _depth(engine: Engine, config: GenerationConfig) -> int:
-    """How deep the trees of a run are where that is fixed; else 1, since the first head is always asked."""
-    tree = engine.fixed_tree(config)
-    return max(tree.depths) if tree is not None else 1
 
 
 def _as_fast_as(work: Reading, ms: float, device: Device) -> Device:
