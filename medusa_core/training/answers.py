@@ -218,7 +218,8 @@ class Writer:
 
     def _resume(self) -> int:
         """The batch to go on with; what a broken-off one has left behind is dropped."""
-        note, done = self._folder / PROGRESS, 0
+        note = self._folder / PROGRESS
+        done: Any = 0
         if note.exists():
             way_out = f"delete {self._folder}, and the answers are written anew"
             done = read_record(note, way_out).get("batches")
