@@ -52,24 +52,20 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     texts, source = heldout_texts(setup, settings, untouched)
     everything = [text for of_kind in texts.values() for text in of_kind]
     losses = [Heldout.of(engine.target, everything) for engine in engines.values()]
-    before = losses[0]
+    before = losses[0]  # of the untouched base
     rows[0].quality = before.mean()
     for row, loss in zip(rows[1:], losses, strict=True):
         row.quality, row.quality_change = loss.mean(), loss.change(before)
     notes = [
         "Every row is compared with plain decoding of the untouched base.",
         *variant_notes(setup, settings, list(LABELS)),
-        *(loss_note(kind, of_kind, engines) for kind, of_kind in texts.items() if len(texts) > 1),
     ]
+    if len(texts) > 1:
+        for kind, of_kind in texts.items():
+            each = {LABELS[name]: Heldout.of(engine.target, of_kind) for name, engine in engines.items()}
+            said = ", ".join(f"{label} {loss.mean().mean:.3f}" for label, loss in each.items())
+            notes.append(f"Held-out loss on {kind}: {said}.")
     return Findings(rows, notes, f"{QUALITY}; the text is {source}", base_info(untouched))
-
-
-def loss_note(kind: str, texts: list[Text], engines: dict[str, Engine]) -> str:
-    """The losses on one kind of text in a sentence."""
-    from medusa_core.experiments.quality import Heldout
-
-    losses = ((LABELS[name], Heldout.of(engine.target, texts).mean()) for name, engine in engines.items())
-    return f"Held-out loss on {kind}: {', '.join(f'{label} {loss.mean:.3f}' for label, loss in losses)}."
 
 
 def heldout_texts(setup: Setup, settings: Settings, untouched: Engine) -> tuple[dict[str, list[Text]], str]:
