@@ -64,8 +64,10 @@ def run(args: argparse.Namespace) -> None:
     records: list[dict[str, Any]] = []
     engine: Engine | None = None
     others = OtherWork()
-    for load in _loads(sweep, read_settings(LoadConfig, args)):
-        engine, found, said = _measured(args, sweep, load, own, accuracies)
+    load = read_settings(LoadConfig, args)
+    dtypes = swept_dtypes(place(load.device, "float32").device.type) if sweep == DTYPE else [load.dtype]
+    for dtype in dtypes:
+        engine, found, said = _measured(args, sweep, replace(load, dtype=dtype), own, accuracies)
         records += found
         notes += said
     assert engine is not None
@@ -93,14 +95,6 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     if text is None:
         return (_SHAPE_NODES if args.shape and sweep == NODES else VALUES.get(sweep, ())), False
     return whole_numbers(text, name, 1, _MOST.get(sweep)), True
-
-
-def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
-    """What to load, one after the other: for a sweep of dtypes once for each."""
-    if sweep != DTYPE:
-        return [config]
-    kinds = swept_dtypes(place(config.device, "float32").device.type)
-    return [replace(config, dtype=kind) for kind in kinds]
 
 
 def _measured(

@@ -217,7 +217,7 @@ class Writer:
     # --- the files
 
     def _resume(self) -> int:
-        """The batch to go on with; what a broken-off one has left behind is dropped."""
+        """The batch to go on with; what an interrupted one has left behind is dropped."""
         note = self._folder / PROGRESS
         done: Any = 0
         if note.exists():
