@@ -30,8 +30,8 @@ from medusa_core.experiments.record import (
     spread_words,
 )
 from medusa_core.experiments.remarks import has_older_weights, reason_against_paper
+from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.spec_bench import NAMES, STEP, by_series, of_all_kinds
-from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import damaged_asset, project_folder, read_asset, read_text
 from medusa_core.words import bytes_words, count_words, three_digits
 

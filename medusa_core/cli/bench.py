@@ -23,7 +23,7 @@ from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.words import bytes_words, flops_words, rate_words
 
-WIDTH = COLUMNS  # columns that the tables take at most, also where the output is no terminal
+WIDTH = COLUMNS  # columns that the tables take at most, even where the output is not a terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
 _KIND_WIDTH = 6  # columns for a figure by kind of text
 ALL = "all"  # in --methods

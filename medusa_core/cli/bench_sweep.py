@@ -64,9 +64,10 @@ def run(args: argparse.Namespace) -> None:
     records: list[dict[str, Any]] = []
     engine: Engine | None = None
     others = OtherWork()
-    for load in _loads(sweep, read_settings(LoadConfig, args)):
-        engine = _engine(args, load, own, accuracies)
-        found, said = _measured(args, sweep, engine, own, accuracies)
+    load = read_settings(LoadConfig, args)
+    dtypes = swept_dtypes(place(load.device, "float32").device.type) if sweep == DTYPE else [load.dtype]
+    for dtype in dtypes:
+        engine, found, said = _measured(args, sweep, replace(load, dtype=dtype), own, accuracies)
         records += found
         notes += said
     assert engine is not None
@@ -96,59 +97,35 @@ def _values(args: argparse.Namespace, sweep: str) -> tuple[Sequence[int], bool]:
     return whole_numbers(text, name, 1, _MOST.get(sweep)), True
 
 
-def _loads(sweep: str, config: LoadConfig) -> list[LoadConfig]:
-    """What to load, one after the other: for a sweep of dtypes once for each."""
-    if sweep != DTYPE:
-        return [config]
-    kinds = swept_dtypes(place(config.device, "float32").device.type)
-    return [replace(config, dtype=kind) for kind in kinds]
-
-
-def _engine(
-    args: argparse.Namespace, load: LoadConfig, methods: Sequence[str], accuracies: list[list[float]] | None
-) -> Engine:
-    if args.shape is not None:
-        placement = place(load.device, load.dtype)
-        return random_engine(
-            known_shapes()[f"llama-{args.shape}"], placement, accuracies, capture=load.capture
-        )
-    config = read_run_settings(args)
-    return load_for_runs(load, [config.changed(method=name) for name in methods])
-
-
 def _measured(
     args: argparse.Namespace,
     sweep: str,
-    engine: Engine,
+    load: LoadConfig,
     methods: Sequence[str],
     accuracies: list[list[float]] | None,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """The points of one engine, and what was left out of them. Raises MedusaError."""
+) -> tuple[Engine, list[dict[str, Any]], list[str]]:
+    """An engine, its points, and what was left out of them. Raises MedusaError."""
     config = read_run_settings(args)
+    shape = None if args.shape is None else known_shapes()[f"llama-{args.shape}"]
+    if shape is None:
+        engine = load_for_runs(load, [config.changed(method=name) for name in methods])
+    else:
+        engine = random_engine(shape, place(load.device, load.dtype), accuracies, capture=load.capture)
+        config = config.changed(ignore_eos=True)  # its text ends nowhere
     for name in methods:
         require_weights(name, engine.drafts, engine.info.base)
     values, asked = _values(args, sweep)
     note = ""
     if not asked:
         values, note = fitting(sweep, engine, values)
-    prompts = _prompts(args, engine, max(values) if sweep == BATCH else 0)
-    if args.shape is not None:  # its text ends nowhere
-        config = config.changed(ignore_eos=True)
+    prompts = chosen_prompts(args, engine) if shape is None else random_prompts(shape, _SHAPE_PROMPTS)
+    prompts = filling(prompts, max(values) if sweep == BATCH else 0)
     cases = cases_of(sweep, engine, methods, config, prompts, values)
     with run_bar() as progress:
         records = measure_cases(cases, args.runs, progress)
-    if args.shape is not None:
+    if shape is not None:
         records = [_of_shape(*one, accuracies) for one in zip(cases, records, strict=True)]
-    return records, [note] if note else []
-
-
-def _prompts(args: argparse.Namespace, engine: Engine, batch: int) -> list[list[int]]:
-    """The chosen prompts, repeated until every batch is full."""
-    if args.shape is not None:
-        found = random_prompts(known_shapes()[f"llama-{args.shape}"], _SHAPE_PROMPTS)
-    else:
-        found = chosen_prompts(args, engine)
-    return filling(found, batch)
+    return engine, records, [note] if note else []
 
 
 def _of_shape(case: Case, record: dict[str, Any], accuracies: list[list[float]] | None) -> dict[str, Any]:
@@ -168,8 +145,11 @@ def _print(record: dict[str, Any]) -> None:
     for point in points:
         table.add_row(str(point["value"]), *(_shown(point, name) for name in columns))
     out.print(table)
-    notes = [*_notes(points), *record["notes"], busy_words(record["machine"])]
-    out.print(*filter(None, notes), sep="\n")
+    out.print("Medians of the rounds (lowest–highest). A step of a batch is one forward of all its texts.")
+    if any("simulated_tokens_per_step" in point for point in points):
+        out.print("Simulated: what heads of the given accuracies would keep of these trees.")
+    for note in filter(None, [*record["notes"], busy_words(record["machine"])]):
+        out.print(note)
 
 
 _COLUMNS = {
@@ -194,10 +174,3 @@ def _shown(point: dict[str, Any], name: str) -> str:
         low, high = point["step_ms_range"]
         return f"{value:.2f}\n{low:.2f}–{high:.2f}"
     return f"{value:.0f}" if name == "nodes" or value >= 100 else f"{value:.2f}"
-
-
-def _notes(points: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["Medians of the rounds (lowest–highest). A step of a batch is one forward of all its texts."]
-    if any("simulated_tokens_per_step" in point for point in points):
-        lines.append("Simulated: what heads of the given accuracies would keep of these trees.")
-    return lines

@@ -19,7 +19,6 @@ from medusa_core.drafters._options import (
     check_choices,
     check_options,
     differing_defaults,
-    idle_options,
     lone_owners_of,
     option_kinds,
     option_names,
@@ -99,7 +98,7 @@ def _options_by_owner() -> str:
     wide = max(map(len, kinds))
     return "\n".join(
         textwrap.fill(
-            " ".join(f"{_flag_of(item.name)} {item.default}" for item in fields(kind)),
+            " ".join(f"{flag_of(item.name)} {item.default}" for item in fields(kind)),
             width=COLUMNS, break_on_hyphens=False,
             initial_indent=f"  {name:<{wide}}  ", subsequent_indent=" " * (wide + 4),
         )
@@ -115,14 +114,6 @@ class _PrintSettings(argparse.Action):
         _add_option_flags(about, shown=True)
         about.print_help()
         parser.exit()
-
-
-def notes_on_flags(config: GenerationConfig) -> list[str]:
-    """A line for each flag that was given and counts for nothing in the run."""
-    return [
-        f"note: --{name.replace('_', '-')} counts for nothing with {choice}"
-        for name, choice in idle_options(config).items()
-    ]
 
 
 def read_run_settings(args: argparse.Namespace, **changes: Any) -> GenerationConfig:
@@ -203,7 +194,7 @@ def _add_flag(
 ) -> None:
     """Add the flag of a setting; ``default`` replaces the record's own; ``shown``: whether help says it."""
     meta = item.metadata
-    flag = _flag_of(item.name)
+    flag = flag_of(item.name)
     if default is None and item.default is not MISSING:
         default = item.default
     if isinstance(default, bool):
@@ -225,5 +216,5 @@ def _add_flag(
     )
 
 
-def _flag_of(name: str) -> str:
+def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")

@@ -78,22 +78,21 @@ def _run_one(
             print(flush=True)  # the error has a line of its own
         raise
     output = summary.record()
+    end, context = output["finish_reason"], ""
+    if end == "context":
+        fix = engine.target.context_fix
+        more = f": load the model with {fix} to go on" if fix else ""
+        context = f" ({engine.target.context_words}{more})"
     printer.finish(output["text"])
     print(
         f"{counted(output['new_tokens'], 'token')} in {counted(output['steps'], 'step')}: "
         f"{output['tokens_per_step']:.2f} a step, "
-        f"{output['tokens_per_second']:,.0f} tokens/s, finished by {output['finish_reason']}"
-        + (f" ({_context_words(engine)})" if output["finish_reason"] == "context" else ""),
+        f"{output['tokens_per_second']:,.0f} tokens/s, finished by {end}{context}",
         file=sys.stderr,
     )
     if builder is not None:
         write_trace(builder.packed(), Path(args.trace))
     return output | {"distinct": summary.distinct()}, stopped
-
-
-def _context_words(engine: Engine) -> str:
-    fix = engine.target.context_fix
-    return engine.target.context_words + (f": load the model with {fix} to go on" if fix else "")
 
 
 def _check_flags(args: argparse.Namespace) -> None:

@@ -1,7 +1,7 @@
 """What commands do before their first token: load, choose the drafter, say what runs.
 
 A line on the terminal shows how far a load is and disappears at its end. Nothing is written where standard
-error is no terminal.
+error is not a terminal.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import TextIO
 
 from tqdm import tqdm
 
-from medusa_core.cli.flags import notes_on_flags, read_settings
+from medusa_core.cli.flags import flag_of, read_settings
 from medusa_core.config import AUTO_METHOD, NO_HEADS, GenerationConfig, LoadConfig
 from medusa_core.drafters import method
+from medusa_core.drafters._options import idle_options
 from medusa_core.engine import Engine
 from medusa_core.evaluation.step_times import asks_for_auto_tree, auto_tree_words, with_step_times
 from medusa_core.library_messages import collector_paused
@@ -72,7 +73,8 @@ def load_for_run(
     load = read_settings(LoadConfig, args)
     engine = load_for_runs(load, [config])
     chosen = engine.with_method(config)
-    notes = notes_on_flags(chosen)
+    idle = idle_options(chosen).items()
+    notes = [f"note: {flag_of(name)} counts for nothing with {choice}" for name, choice in idle]
     if config.method == AUTO_METHOD and not method(chosen.method).has_weights and load.heads != NO_HEADS:
         model = f" --model {shlex.quote(load.model)}" if load.model else ""
         notes.insert(0, f"note: there are no heads, so {chosen.method} drafts: `fit{model}` trains some")

@@ -140,7 +140,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
         if getattr(sys, name) is None:  # closed by the shell, as by >&-
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     if isinstance(sys.stdin, io.TextIOWrapper):
-        # Bytes that are no UTF-8 become surrogates, as in arguments; prompts with such are refused.
+        # Bytes that are not UTF-8 become surrogates, as in arguments; prompts with such are refused.
         sys.stdin.reconfigure(errors="surrogateescape")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # for what its encoding lacks, as on stderr
@@ -173,7 +173,7 @@ def exit_code_of(run: Callable[[], None]) -> int:
 
 def _drop_output() -> None:
     """Keep Python from complaining when it flushes standard output at its end."""
-    with suppress(io.UnsupportedOperation):  # an output that is no file
+    with suppress(io.UnsupportedOperation):  # an output that is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

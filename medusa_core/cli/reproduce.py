@@ -21,7 +21,7 @@ from medusa_core.cli.load import load_with_line
 from medusa_core.cli.progress import show_progress
 from medusa_core.cli.tables import new_table, wide_console
 from medusa_core.config import ENGINE_VERSION, LoadConfig
-from medusa_core.engine import Engine, EngineInfo
+from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import machine_record
 from medusa_core.evaluation.other_work import OtherWork
@@ -73,9 +73,12 @@ def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
         check_stored(args, "--out")
     chosen_part(args)  # raises before the model is loaded
     engine = load_with_line(read_settings(LoadConfig, args))
-    if args.store and not args.again and (kept := _kept(args, engine)) is not None:
-        print(f"kept from {kept.date}, by this command and this engine; --again renews it", file=sys.stderr)
-        return kept
+    if args.store and not args.again:
+        kept = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
+        if kept and kept.command == command_line(args.experiment, load_experiment(args.experiment), args):
+            words = f"kept from {kept.date}, by this command and this engine; --again renews it"
+            print(words, file=sys.stderr)
+            return kept
     return measured(args.experiment, args, engine)
 
 
@@ -87,13 +90,6 @@ def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
         raise MedusaError(
             f"--store keeps figures of the embedded model with its heads: use {elsewhere} for others"
         )
-
-
-def _kept(args: argparse.Namespace, engine: Engine) -> ExperimentRecord | None:
-    """The stored record of this engine, weights, machine and command, which need not be measured again."""
-    found = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
-    command = command_line(args.experiment, load_experiment(args.experiment), args)
-    return found if found is not None and found.command == command else None
 
 
 def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:
@@ -115,23 +111,19 @@ def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentR
     findings = load_measurement(name).measure(setup, settings)
     machine = MachineRecord(**machine_of(engine) | others.record())
     info = findings.info or engine.info
+    known = {field: getattr(info, field) for field in ModelRecord.model_fields if hasattr(info, field)}
     counts = ", ".join(f"{kind} {len(prompts)}" for kind, prompts in setup.prompts.items())
     used = asdict(setup.run) | asdict(settings) | {"prompts": counts}
     return _record(
         name,
         command,
         machine,
-        _model_record(info),
+        ModelRecord(**known, weights=shipped_weights(info.base)),
         findings,
         settings={key: _shown(value) for key, value in used.items()},
-        quality=findings.quality or module.QUALITY,
+        quality=findings.quality or getattr(module, "QUALITY", None),
         engine=ENGINE_VERSION,
     )
-
-
-def _model_record(info: EngineInfo) -> ModelRecord:
-    known = {field: getattr(info, field) for field in ModelRecord.model_fields if hasattr(info, field)}
-    return ModelRecord(**known, weights=shipped_weights(info.base))
 
 
 def machine_of(engine: Engine) -> dict[str, Any]:
@@ -194,7 +186,7 @@ def chosen_prompts(args: argparse.Namespace, engine: Engine) -> dict[str, list[l
 def make_quick(module: ModuleType, args: argparse.Namespace) -> None:
     """Lower every setting that was left at its default to what a smoke run needs."""
     defaults = default_flags(module)
-    for name, value in (QUICK_RUN | module.QUICK).items():
+    for name, value in (QUICK_RUN | getattr(module, "QUICK", {})).items():
         if getattr(args, name) == defaults[name]:
             setattr(args, name, value)
 

@@ -34,7 +34,7 @@ def new_table(*names: str, padding: Any = (0, 1, 0, 0), **options: Any) -> Table
 
 
 def console(width: int = COLUMNS, file: TextIO | None = None) -> Console:
-    """A console of so many columns, also where it is no terminal; names and reasons are plain text."""
+    """A console of so many columns, even where it is not a terminal; names and reasons are plain text."""
     return _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
 
 

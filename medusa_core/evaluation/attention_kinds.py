@@ -1,24 +1,23 @@
 """MHA, GQA and MQA measured: tiny random models that differ in their key-value heads alone.
 
-They have the same width, layers and query heads; the weights are drawn, since a step takes the same time
-whatever they say. Cache bytes are those that the cache holds, not those of a formula.
+They have the same width, layers and query heads; the weights are random, since they do not change the time of
+a step. Cache bytes are those that the cache holds, not those of a formula.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from time import perf_counter
 
 import torch
 
+from medusa_core.evaluation.forward_times import chain, milliseconds
 from medusa_core.evaluation.random_model import random_llama
 from medusa_core.hardware.shapes import ModelShape, attention_kind
 from medusa_core.llama.choose_forward import choose_forward
 from medusa_core.loading.devices import native_library
 from medusa_core.model.target import Target
 from medusa_core.model.threads import each_within
-from medusa_core.trees.origin import ROOT
 
 HEADS, HEAD_SIZE, LAYERS, VOCABULARY = 8, 64, 4, 512
 KV_HEADS = (8, 2, 1)
@@ -56,11 +55,9 @@ def _times(
         times: dict[int, list[float]] = {count: [] for count in targets}
         for number in range(rounds + 1):  # kinds take turns; the first round warms up
             for count, target in targets.items():
-                tree = target.token_tree([1], [-1], [ROOT])
-                begun = perf_counter()
-                target.verify(tree, caches[count])[0][0, 0].item()
+                ms = milliseconds(target, chain(target, 1), caches[count])
                 if number:
-                    times[count].append(1000 * (perf_counter() - begun))
+                    times[count].append(ms)
         found += [
             KindTime(
                 attention_kind(HEADS, count), count, length,

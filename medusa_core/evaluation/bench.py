@@ -2,7 +2,7 @@
 
 Speedup, over ``none`` or over transformers' ``hf``, is what ``speedup`` says; figures are medians over
 rounds, with the lowest and highest round as the spread.
-Words: acceleration, overhead and speedup as in the paper, §3.
+Acceleration, overhead and speedup are the terms of the paper, §3.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS, PACKAGE, Llam
 from medusa_core.evaluation.other_work import OtherWork
 from medusa_core.evaluation.peers import PEERS, PeerError, PeerRunner
 from medusa_core.evaluation.speedup import speedup
-from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, step_limits
 from medusa_core.evaluation.turns import (
     Measurement,
     MethodLog,
@@ -101,8 +101,7 @@ class Bench:
         for name, log in logs.items():
             if log.has_phases:
                 config = self._config.changed(method=name)
-                found = step_limits(self._engine, config, log.whole_step(), self._ceilings)
-                record["methods"][name] |= limit_entries(found)
+                record["methods"][name] |= step_limits(self._engine, config, log.whole_step(), self._ceilings)
         return record | {"kinds": self._kinds(logs), "left_out": self._left_out}
 
     def _kinds(self, logs: Mapping[str, MethodLog]) -> dict[str, Any]:
@@ -245,14 +244,13 @@ def _record(name: str, logs: Mapping[str, MethodLog]) -> dict:
     }
     if log.has_phases:
         record["decode_tokens_per_second"] = round(statistics.median(log.decode_rates()), 2)
-        record["tree_nodes"] = max(run.nodes for run in log.runs)
+        record["tree_nodes"] = log.nodes
         record["step_ms"] = round(log.mean_step("total"), 3)
         record["phase_ms"] = {phase: round(log.mean_step(phase), 3) for phase in PHASES}
     if BASELINE in logs:
         base = logs[BASELINE]
         record |= _speedup("speedup", rates, base)
-        same = [a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True)]
-        record["identical_outputs"] = f"{sum(same)} of {len(same)}"
+        record["identical_outputs"] = f"{log.same_texts(base)} of {len(log.rounds[0])}"
         if log.has_phases:
             record["overhead"] = round(log.mean_step("total") / base.mean_step("total"), 3)
     if TRANSFORMERS in logs:

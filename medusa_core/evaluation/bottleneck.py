@@ -44,20 +44,14 @@ def bottleneck(figures: Mapping[str, Any]) -> Bottleneck:
     step, ms = figures["step_ms"], figures["phase_ms"]
     verify = ms["verify"]
     parts = {DRAFTING: ms["propose"], HOST: step - ms["propose"] - verify}
-    limits = figures.get("limits")
-    if limits is None:
-        return _largest(parts | {FORWARD: verify}, step)
-    work = limits["phases"]["verify"]
-    reading, computing = work["bytes"] / limits["bandwidth"], work["flops"] / limits["peak"]
-    bound = MEMORY if reading >= computing else ARITHMETIC
-    least = work["limit_ms"]
-    parts |= {bound: min(least, verify), OVERHEAD: max(0.0, verify - least)}
-    return _largest(parts, step, bound, least)
-
-
-def _largest(
-    parts: Mapping[str, float], step: float, bound: str | None = None, limit: float | None = None
-) -> Bottleneck:
+    bound = least = None
+    if limits := figures.get("limits"):
+        work = limits["phases"]["verify"]
+        reading, computing = work["bytes"] / limits["bandwidth"], work["flops"] / limits["peak"]
+        bound, least = MEMORY if reading >= computing else ARITHMETIC, work["limit_ms"]
+        parts |= {bound: min(least, verify), OVERHEAD: max(0.0, verify - least)}
+    else:
+        parts[FORWARD] = verify
     kind, second, *_ = sorted(parts, key=lambda name: -parts[name])
     nearly = second if parts[second] > _NEARLY * parts[kind] else None
-    return Bottleneck(kind, step, parts[kind], bound, limit, nearly)
+    return Bottleneck(kind, step, parts[kind], bound, least, nearly)

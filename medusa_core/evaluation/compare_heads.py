@@ -1,4 +1,4 @@
-"""What heads are worth: plain decoding, fresh heads and these in turn, on the same prompts and tree."""
+"""What heads gain: plain decoding, fresh heads and the trained ones in turn, on the same prompts and tree."""
 
 from __future__ import annotations
 
@@ -71,19 +71,8 @@ def measure_gain(
         yield turn
     gain = None
     if turn is not None and turn.last and not (limit.stopped and turn.done < turn.total):
-        gain = gain_of(turn, tree.size)
+        plain, fresh, new = (turn.logs[name] for name in (BASELINE, FRESH, MEDUSA))
+        (slow,), (before,), (after,) = (log.rates() for log in (plain, fresh, new))
+        kept, prompts_run = new.tokens_per_step(), len(new.rounds[0])
+        gain = Gain(tree.size, fresh.tokens_per_step(), before / slow, kept, after / slow, prompts_run)
     yield Gained(engine, found, gain)
-
-
-def gain_of(turn: Turn, nodes: int) -> Gain:
-    """The gain by the runs so far, of which each of the three has as many."""
-    plain, fresh, new = (turn.logs[name] for name in (BASELINE, FRESH, MEDUSA))
-    (slow,), (before,), (after,) = (log.rates() for log in (plain, fresh, new))
-    return Gain(
-        nodes,
-        fresh.tokens_per_step(),
-        before / slow,
-        new.tokens_per_step(),
-        after / slow,
-        len(new.rounds[0]),
-    )

@@ -20,6 +20,7 @@ from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.model.threads import each_within
 from medusa_core.trees.origin import ROOT
+from medusa_core.trees.token_tree import TokenTree
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
 ROUNDS = 8
@@ -61,12 +62,12 @@ def measure_forwards(
     def passes() -> Generator[list[ForwardTime], None, None]:
         cache = target.new_cache(context + max(sizes))
         target.prefill(prompt, cache)
-        trees = {size: _chain(target, size) for size in sizes}
+        trees = {size: chain(target, size) for size in sizes}
         for tree in trees.values():  # the first pass of a size pays for memory and the choice of kernels
             target.verify(tree, cache)
         for _ in range(rounds):
             for size, tree in trees.items():
-                times[size].append(_milliseconds(target, tree, cache))
+                times[size].append(milliseconds(target, tree, cache))
             yield [_time_of(size, found) for size, found in times.items()]
 
     yield from each_within(lambda: _computing(target), passes())
@@ -87,7 +88,7 @@ def measure_growth(engine: Engine, prompt: Sequence[int], tokens: int) -> Genera
         for _ in range(tokens):
             text.append(int(largest(logits)))
             begun = perf_counter()
-            logits = target.verify(_chain(target, 1, text[-1]), cache)[0][0]
+            logits = target.verify(chain(target, 1, text[-1]), cache)[0][0]
             cache.commit([0])
             choice = int(largest(logits))
             cached = perf_counter() - begun
@@ -110,21 +111,22 @@ def _computing(target: Target):
         yield
 
 
-def _milliseconds(target: Target, tree, cache: TreeCache) -> float:
+def milliseconds(target: Target, tree: TokenTree, cache: TreeCache) -> float:
+    """The time of one pass over a tree."""
     begun = perf_counter()
     logits, _ = target.verify(tree, cache)
     logits[0, 0].item()  # waits for the device
     return 1000 * (perf_counter() - begun)
 
 
-def _chain(target: Target, size: int, token: int = 0):
+def chain(target: Target, size: int, token: int = 0) -> TokenTree:
     """A tree that is one path; its time does not depend on its tokens."""
     tokens = [token] if size == 1 else any_tokens(target, size)
     return target.token_tree(tokens, list(range(-1, size - 1)), [ROOT] * size)
 
 
 def any_tokens(target: Target, count: int) -> list[int]:
-    """Tokens of no meaning: what a step takes depends on the number of rows, hardly on what they say."""
+    """Arbitrary tokens: the time of a step depends on how many there are, hardly on which."""
     return [(7 * index + 3) % target.vocab_size for index in range(count)]
 
 

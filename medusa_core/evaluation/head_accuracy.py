@@ -47,31 +47,19 @@ def count_heads(engine: Engine, prompts: Iterable[Sequence[int]], new_tokens: in
     """Accuracies over the prompts so far, after each prompt: for a page that shows them grow or stops."""
     top_k = min(TOP_K, engine.target.vocab_size)
     name, draft = heads_of(engine)
-    hits = torch.zeros(draft.count, top_k, dtype=torch.float32)
-    counted = hits.new_zeros(draft.count)
+    hits = torch.zeros(draft.count, top_k, dtype=torch.float32)  # [K, R]
+    counted = hits.new_zeros(draft.count)  # positions [K]
     config = GenerationConfig(max_new_tokens=new_tokens, method=name)
     for prompt in prompts:
         new = [token for step in engine.stream(prompt, config) for token in step.emitted]
         tokens = [*prompt, *new][: engine.target.context]
-        hits_here, counted_here = _count(engine, draft, tokens, len(prompt), top_k)
-        hits += hits_here
-        counted += counted_here
+        # Guesses about the prompt itself do not count. Head k + 1 at position t guesses token t + k + 2.
+        guesses = draft.guesses(engine.target, tokens, top_k, len(prompt) - 1).cpu()
+        for k in range(draft.count):
+            truth = torch.tensor(tokens[len(prompt) + k + 1 :])
+            hits[k] += (guesses[k, : len(truth)] == truth[:, None]).sum(dim=0)
+            counted[k] += len(truth)
         shares = hits / counted.clamp(min=1)[:, None]
         # Equal within noise, a later guess may come out ahead; a tree search needs them in order.
         ordered = shares.sort(dim=1, descending=True).values
         yield Accuracies([[round(v, 4) for v in row] for row in ordered.tolist()], int(counted[0]))
-
-
-def _count(
-    engine: Engine, draft: HeadsDraft, tokens: Sequence[int], prompt_length: int, top_k: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hits [K, R] and positions [K] of one text; guesses about the prompt itself do not count."""
-    guesses = draft.guesses(engine.target, tokens, top_k, prompt_length - 1).cpu()
-    hits = torch.zeros(draft.count, top_k, dtype=torch.float32)
-    counted = hits.new_zeros(draft.count)
-    for k in range(draft.count):
-        # Head k + 1 at position t guesses token t + k + 2.
-        truth = torch.tensor(tokens[prompt_length + k + 1 :])
-        hits[k] = (guesses[k, : len(truth)] == truth[:, None]).sum(dim=0)
-        counted[k] = len(truth)
-    return hits, counted

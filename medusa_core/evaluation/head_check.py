@@ -3,14 +3,14 @@
 The text is the base's own greedy continuation of a few words, which is what heads are asked to guess
 while decoding. A guess without heads is the best of three: any token at random, the text's most frequent
 one, or the base's next token over again, which is what untrained heads say. Heads of another base are no
-better. For drafters that are no heads, such as a smaller model, the guesses of a drafted chain are checked.
+better. For other drafters, such as a smaller model, the guesses of a drafted chain are checked.
 
 K heads or guesses of a chain · T positions · d hidden size
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 
 import torch
@@ -33,7 +33,7 @@ _REPEATING = 0.4  # share that guesses without heads reach only on a text that s
 _WEAKER = 0.5  # share of the accuracy measured with these heads before that other texts may cost
 
 HEAD, GUESS = "head", "guess"
-_CHAIN = 3  # guesses of a drafter that is no head
+_CHAIN = 3  # guesses of a drafter without heads
 _ONE_GUESS = {"draft_top_k": 1}  # only the best guess after each token, for drafters with this setting
 
 FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
@@ -45,7 +45,7 @@ FINE, DOUBTFUL, WEAKER, UNTRAINED, DAMAGED, UNCLEAR = (
 class HeadHealth:
     """How often the best guess of head number ``head`` was right, and how often a guess without heads is.
 
-    For a drafter that is no head, ``head`` is the place in its chain of guesses.
+    For a drafter without heads, ``head`` is the place in its chain of guesses.
     """
 
     head: int
@@ -83,7 +83,8 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
     if not all(bool(tensor.isfinite().all()) for tensor in asked.draft.tensors()):
         message = f"{asked.what} hold numbers that are not finite: fetch or convert them again"
         return HealthReport(DAMAGED, message, 0, [], asked.one)
-    texts = [_given(engine, text)] if text else _own_texts(engine, new_tokens)
+    given = [_Text(engine.encode(text)[: engine.target.context], 0)] if text else []
+    texts = given or _own_texts(engine, new_tokens)
     needed, longest = asked.count + 2, max(len(text.tokens) - text.start for text in texts)
     if longest < needed:
         raise MedusaError(f"the text has {longest} tokens, {needed} are needed: give a longer one")
@@ -94,36 +95,29 @@ def check_heads(engine: Engine, text: str = "", new_tokens: int = NEW_TOKENS) ->
 
 @dataclass(frozen=True)
 class _Asked:
-    """The weights that are checked, and what they are called in sentences."""
+    """The weights that are checked, how they guess, and what they are called in sentences."""
 
-    name: str  # of their method
     draft: Draft
+    heads: HeadsDraft | None  # the same where they are heads
+    count: int  # K
+    guesses: Callable[[_Text], torch.Tensor]  # [K, T]: the best guess of token t + k + 1 at each position t
     what: str = "the heads"
     one: str = HEAD
-
-    @property
-    def heads(self) -> HeadsDraft | None:
-        """The weights where they are heads, else None."""
-        return self.draft if isinstance(self.draft, HeadsDraft) else None
-
-    @property
-    def count(self) -> int:
-        """K."""
-        return self.heads.count if self.heads is not None else _CHAIN
-
-    def guesses(self, engine: Engine, text: _Text) -> torch.Tensor:
-        """[K, T]: the best guess of token t + k + 1 at each position from the text's start on."""
-        if self.heads is None:
-            return drafted_guesses(engine, self.name, text.tokens, text.start)
-        return self.heads.guesses(engine.target, text.tokens, 1, text.start)[..., 0].cpu()
 
 
 def _asked_of(engine: Engine) -> _Asked:
     """The heads that are loaded, or else the first drafter with weights. Raises MedusaError without any."""
     if not engine.drafts or any(isinstance(draft, HeadsDraft) for draft in engine.drafts.values()):
-        return _Asked(*heads_of(engine))
+        _, heads = heads_of(engine)
+        return _Asked(
+            heads, heads, heads.count,
+            lambda text: heads.guesses(engine.target, text.tokens, 1, text.start)[..., 0].cpu(),
+        )  # fmt: skip
     name, draft = next(iter(engine.drafts.items()))
-    return _Asked(name, draft, f"the weights of {draft.label}", GUESS)
+    return _Asked(
+        draft, None, _CHAIN, lambda text: drafted_guesses(engine, name, text.tokens, text.start),
+        f"the weights of {draft.label}", GUESS,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,10 +126,6 @@ class _Text:
 
     tokens: list[int]
     start: int
-
-
-def _given(engine: Engine, text: str) -> _Text:
-    return _Text(engine.encode(text)[: engine.target.context], 0)
 
 
 def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
@@ -160,27 +150,20 @@ def _own_texts(engine: Engine, new_tokens: int) -> list[_Text]:
 
 def _measure(engine: Engine, asked: _Asked, texts: Sequence[_Text]) -> tuple[list[HeadHealth], int]:
     """Every head over all texts, and the positions of the first one."""
-    count = asked.count
-    right: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    repeated: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    truths: list[list[torch.Tensor]] = [[] for _ in range(count)]
-    for text in texts:
-        guesses = asked.guesses(engine, text)
-        tokens = torch.tensor(text.tokens[text.start :])
-        for k in range(count):
-            truth = tokens[k + 2 :]  # head k + 1 at position t guesses token t + k + 2
-            truths[k].append(truth)
-            right[k].append(guesses[k, : len(truth)] == truth)
-            repeated[k].append(tokens[1 : 1 + len(truth)] == truth)
+    read = [(torch.tensor(text.tokens[text.start :]), asked.guesses(text)) for text in texts]
     found = []
-    for k in range(count):
-        truth, hits, again = torch.cat(truths[k]), torch.cat(right[k]), torch.cat(repeated[k])
+    for k in range(asked.count):
+        truths = [tokens[k + 2 :] for tokens, _ in read]  # head k + 1 at position t guesses token t + k + 2
+        each = list(zip(read, truths, strict=True))
+        truth = torch.cat(truths)
+        hits = torch.cat([guesses[k, : len(own)] for (_, guesses), own in each]) == truth
+        again = torch.cat([tokens[1 : 1 + len(own)] for (tokens, _), own in each]) == truth
         most_frequent = float(torch.bincount(truth).max()) / len(truth)
         baseline = max(1 / engine.target.vocab_size, most_frequent, float(again.float().mean()))
         accuracy = float(hits.float().mean())
         margin = 2 * (baseline * (1 - baseline) / len(truth)) ** 0.5
         found.append(HeadHealth(k + 1, round(accuracy, 4), round(baseline, 4), accuracy > baseline + margin))
-    return found, sum(len(truth) for truth in truths[0])
+    return found, sum(len(tokens[2:]) for tokens, _ in read)
 
 
 def _judge(
@@ -198,7 +181,7 @@ def _judge(
         why = f"has only {positions} positions" if positions < _FEWEST else "repeats itself"
         return UNCLEAR, f"the text {why}, so it says little about {asked.what} ({numbers}): give another one"
     if not first.better:
-        these = "these heads" if asked.heads is not None else asked.what
+        these = "these heads" if heads is not None else asked.what
         return DOUBTFUL, f"{these} and this base do not seem to belong together: {numbers}"
     accuracies = heads.accuracies if heads is not None else None
     measured = accuracies[0][0] if accuracies else 0.0
@@ -216,7 +199,7 @@ def _judge(
 def drafted_guesses(engine: Engine, name: str, tokens: Sequence[int], start: int) -> torch.Tensor:
     """[K, T − start]: place (k, t) is guess k of the chain behind token t + 1; −1 where there is none.
 
-    ``name`` is the method whose weights are asked, for weights that are no heads: their guesses follow from
+    ``name`` is the method whose weights are asked, for weights other than heads: their guesses follow from
     their own state, so the text is read token by token, as the decode loop does, and at each place a chain of
     guesses is drafted and thrown away.
     """

@@ -8,16 +8,17 @@ accuracies, since its depth says how many heads are asked. One node is plain dec
 from __future__ import annotations
 
 import statistics
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
 
-from medusa_core.config import MOST_ROUNDS, TIMED_ROUNDS, TIMED_SIZES, GenerationConfig
+from medusa_core.config import MOST_ROUNDS, GenerationConfig
 from medusa_core.decoding import PhaseTimes
+from medusa_core.drafters import HeadsDraft
 from medusa_core.engine import Engine
 from medusa_core.engine.summary import PHASES
 from medusa_core.errors import MedusaError, SettingError
 from medusa_core.evaluation.head_accuracy import heads_of
-from medusa_core.evaluation.limits import ROUND_TOKENS
+from medusa_core.evaluation.turns import rotated
 from medusa_core.trees.budget import PLAIN, LatencyPoint
 from medusa_core.trees.tree import MAX_NODES
 
@@ -42,39 +43,30 @@ class _Sample:
     kept: int
 
 
-@dataclass
-class _SizeLog:
-    """One tree size: its settings, and the counted steps of each round."""
-
-    nodes: int
-    config: GenerationConfig
-    rounds: list[list[_Sample]] = field(default_factory=list)
-
-
 def measure_latency(
-    engine: Engine,
-    prompts: Sequence[Sequence[int]],
-    sizes: Sequence[int] = TIMED_SIZES,
-    rounds: int = TIMED_ROUNDS,
-    new_tokens: int = ROUND_TOKENS,
+    engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int, new_tokens: int
 ) -> Generator[LatencyProgress, None, None]:
     """Run every size once a round, prompt by prompt; the last record holds the whole curve.
 
     ``sizes`` count the root. A size for which the heads have too few guesses is left out. Raises MedusaError
-    when there are no heads, no prompts, or a size is out of range.
+    when there are no heads, or a size is out of range.
     """
-    logs = _logs(engine, prompts, sizes, rounds, new_tokens)
-    for log in logs:  # first calls pay for allocation and kernel selection
-        _counted_steps(engine, log, prompts[0])
-    total = rounds * len(logs)
+    name, draft = heads_of(engine)
+    check_request(sizes, rounds)
+    # End-of-text ends a run: heads have not learned to predict what would follow.
+    run = GenerationConfig(max_new_tokens=new_tokens, method=name)
+    configs = runs_by_nodes(run, draft, sorted(set(sizes)))
+    for nodes, config in configs.items():  # first calls pay for allocation and kernel selection
+        _counted_steps(engine, nodes, config, prompts[0])
+    samples: dict[int, list[list[_Sample]]] = {nodes: [] for nodes in configs}  # by round
     for number in range(rounds):
         # Spread over all prompts, which may be sorted by kind of text.
         prompt = prompts[number * len(prompts) // rounds if len(prompts) > rounds else number % len(prompts)]
-        for turn in range(len(logs)):
-            log = logs[(turn + number) % len(logs)]
-            log.rounds.append(_counted_steps(engine, log, prompt))
-            points = [point for point in map(_point, logs) if point is not None]
-            yield LatencyProgress(number * len(logs) + turn + 1, total, log.nodes, points)
+        for turn, nodes in enumerate(rotated([*configs], number), start=1):
+            if steps := _counted_steps(engine, nodes, configs[nodes], prompt):
+                samples[nodes].append(steps)
+            points = [_point(size, found) for size, found in samples.items() if found]
+            yield LatencyProgress(number * len(configs) + turn, rounds * len(configs), nodes, points)
 
 
 def check_request(sizes: Sequence[int], rounds: int) -> None:
@@ -85,44 +77,36 @@ def check_request(sizes: Sequence[int], rounds: int) -> None:
         raise MedusaError(f"sizes are {list(sizes)}: give 1 to {MAX_NODES} nodes, the root included")
 
 
-def _logs(
-    engine: Engine, prompts: Sequence[Sequence[int]], sizes: Sequence[int], rounds: int, new_tokens: int
-) -> list[_SizeLog]:
-    name, draft = heads_of(engine)
-    check_request(sizes, rounds)
-    if not prompts:
-        raise MedusaError("there are no prompts to decode: give at least one")
-    # End-of-text ends a run: what would follow is no text that heads have learned to foresee.
-    tree_config = GenerationConfig(max_new_tokens=new_tokens, method=name)
-    logs = []
-    for size in sorted(set(sizes)):
+def runs_by_nodes(
+    run: GenerationConfig, draft: HeadsDraft, sizes: Iterable[int]
+) -> dict[int, GenerationConfig]:
+    """The run by nodes: plain decoding, and the best tree of each size for which there are guesses."""
+    found = {}
+    for size in sizes:
         if size == PLAIN:
-            logs.append(_SizeLog(size, tree_config.changed(method="none")))
-            continue
-        tree = draft.budget_tree(size - 1)
-        if tree.size == size:
-            logs.append(_SizeLog(size, tree_config.changed(tree=tree)))
-    return logs
+            found[size] = run.changed(method="none")
+        elif (tree := draft.budget_tree(size - 1)).size == size:
+            found[size] = run.changed(tree=tree)
+    return found
 
 
-def _counted_steps(engine: Engine, log: _SizeLog, prompt: Sequence[int]) -> list[_Sample]:
+def _counted_steps(
+    engine: Engine, nodes: int, config: GenerationConfig, prompt: Sequence[int]
+) -> list[_Sample]:
     """The steps of one run that used the whole tree: near the end of the context a tree gets shallower."""
     return [
         _Sample(step.ms, len(step.verdict.path))
-        for step in engine.stream(prompt, log.config)
-        if step.index >= _FIRST_STEPS and step.tree.size == log.nodes
+        for step in engine.stream(prompt, config)
+        if step.index >= _FIRST_STEPS and step.tree.size == nodes
     ]
 
 
-def _point(log: _SizeLog) -> LatencyPoint | None:
-    """The figures of one size, None while it has no step."""
-    rounds = [steps for steps in log.rounds if steps]
-    if not rounds:
-        return None
+def _point(nodes: int, rounds: Sequence[Sequence[_Sample]]) -> LatencyPoint:
+    """The figures of one size, each round with a step at least."""
     totals = [_median(steps, "total") for steps in rounds]
     kept = [step.kept for steps in rounds for step in steps]
     return LatencyPoint(
-        nodes=log.nodes,
+        nodes=nodes,
         step_ms=round(statistics.median(totals), 4),
         step_ms_range=(round(min(totals), 4), round(max(totals), 4)),
         **{name: round(statistics.median(_median(steps, name) for steps in rounds), 4) for name in PHASES},

@@ -12,8 +12,7 @@ from medusa_core.hardware.processor import core_count
 
 BUSY = 0.5  # with so many cores in use by others, figures are doubtful
 _LEAST_SECONDS = 0.25  # over less time, the ticks that the system counts in would look like work
-_IDLE = ("idle", "iowait")
-_COUNTED_ELSEWHERE = ("guest", "guest_nice")  # Linux counts them as user and nice already
+_LEFT_OUT = ("idle", "iowait", "guest", "guest_nice")  # Linux counts guests as user and nice already
 
 
 class OtherWork:
@@ -47,7 +46,6 @@ def busy_words(machine: Mapping[str, Any]) -> str:
 def _now() -> tuple[float, float]:
     """Seconds of the clock, and those that others have computed on all cores."""
     everything = psutil.cpu_times()._asdict()
-    left_out = (*_IDLE, *_COUNTED_ELSEWHERE)
-    busy = sum(seconds for name, seconds in everything.items() if name not in left_out)
+    busy = sum(seconds for name, seconds in everything.items() if name not in _LEFT_OUT)
     own = psutil.Process().cpu_times()
     return perf_counter(), busy - own.user - own.system

@@ -87,7 +87,12 @@ class PeerRunner:
             sampling = {"do_sample": True, "temperature": max(config.temperature, COLDEST), "top_k": 0}
             self._arguments |= sampling | config.truncation
         if self._peer.compiles:
-            self._arguments["compile_config"] = _compile_config(engine.target.device)
+            # CUDA graphs, transformers' own choice, exist on GPUs only.
+            mode = "reduce-overhead" if engine.target.device.type == "cuda" else "default"
+            compiling = CompileConfig(backend=COMPILER, mode=mode)
+            # Without it transformers compiles on accelerators only.
+            compiling._compile_all_devices = True  # type: ignore[assignment]
+            self._arguments["compile_config"] = compiling
 
     def prepare(self, longest: list[int]) -> None:
         """Run once on the longest prompt, unmeasured: memory is allocated and the compiler has run.
@@ -161,13 +166,3 @@ class _Watch(StoppingCriteria):
             self._read = input_ids.shape[1]
             self._ended = reason is not None
         return torch.full((1,), self._ended, device=input_ids.device)
-
-
-def _compile_config(device: torch.device) -> CompileConfig:
-    """How a decoding step is compiled. CUDA graphs, transformers' own choice, exist on GPUs only."""
-    compiling = CompileConfig(
-        backend=COMPILER, mode="reduce-overhead" if device.type == "cuda" else "default"
-    )
-    # Without it transformers compiles on accelerators only.
-    compiling._compile_all_devices = True  # type: ignore[assignment]
-    return compiling

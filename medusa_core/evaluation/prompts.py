@@ -87,7 +87,9 @@ def _read_by_kind(file: Path, engine: Engine) -> list[tuple[str, list[int]]]:
     for number, line in prompt_lines(file):
         try:
             entry = _entry(line)
-            prompts.append((_kind(entry) or file.stem, _prompt_ids(entry, engine)))
+            kind = entry.get("category")  # as the question files of MT-Bench and Spec-Bench name it
+            kind = kind.strip() if isinstance(kind, str) else ""
+            prompts.append((kind or file.stem, _prompt_ids(entry, engine)))
         except MedusaError as error:
             raise MedusaError(f"line {number} of {file}: {error}") from error
     return prompts
@@ -127,16 +129,10 @@ def _entry(line: str) -> dict:
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"it is no JSON ({reason_of(error)}): write {_SHAPES}") from error
+        raise MedusaError(f"it is not JSON ({reason_of(error)}): write {_SHAPES}") from error
     if not isinstance(entry, dict):
-        raise MedusaError(f"it is no JSON object: write {_SHAPES}")
+        raise MedusaError(f"it is not a JSON object: write {_SHAPES}")
     return entry
-
-
-def _kind(entry: dict) -> str:
-    """The kind of text that a line names, as the question files of MT-Bench and Spec-Bench do."""
-    kind = entry.get("category")
-    return kind.strip() if isinstance(kind, str) else ""
 
 
 def _prompt_ids(entry: dict, engine: Engine) -> list[int]:
@@ -154,7 +150,10 @@ def _encoded(entry: dict, engine: Engine) -> list[int]:
     if isinstance(reference, str) and turn in reference:
         return engine.encode(reference[: reference.index(turn) + len(turn)])
     if engine.tokenizer is not None and engine.tokenizer.chat_template:
-        return engine.tokenize(_in_template(turn, engine), special=False)  # the template has written them
+        message = {"role": "user", "content": turn}
+        whose, fix = f"the chat template of {engine.info.base}", 'give it as {"prompt": "…"}'
+        text = render_chat(engine.tokenizer, [message], answer_next=True, whose=whose, fix=fix)
+        return engine.tokenize(text, special=False)  # the template has written them
     return engine.encode(turn)
 
 
@@ -169,11 +168,5 @@ def _turn(entry: dict) -> str:
 
 def _string(entry: dict, name: str) -> str:
     if not isinstance(entry[name], str):
-        raise MedusaError(f'its "{name}" is no text: write {_SHAPES}')
+        raise MedusaError(f'its "{name}" is not text: write {_SHAPES}')
     return entry[name]
-
-
-def _in_template(turn: str, engine: Engine) -> str:
-    message = {"role": "user", "content": turn}
-    whose, fix = f"the chat template of {engine.info.base}", 'give it as {"prompt": "…"}'
-    return render_chat(engine.require_tokenizer(), [message], answer_next=True, whose=whose, fix=fix)

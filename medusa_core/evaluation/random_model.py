@@ -1,4 +1,4 @@
-"""A model of a known shape with random weights and random heads: what a step takes, without any download.
+"""A model of a known shape with random weights and random heads, to time a step without a download.
 
 Its text means nothing and its heads guess nothing, so only times are measured on it. Built where it stays,
 after an estimate of its memory.
@@ -49,7 +49,6 @@ def shape_estimate(shape: ModelShape, placement: Placement) -> MemoryEstimate:
         spare=0,
         device=str(placement.device),
         packed=False,
-        alternatives=(),
     )
 
 

@@ -1,9 +1,9 @@
 """How far a step is from what the machine allows: its bytes, its operations, and the least time they take.
 
 The least time of a phase is the larger of bytes over bandwidth and operations over peak. Both are measured on
-the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. They count
-what no implementation can leave out: each weight in use is read once, the keys and values of the text are
-read, and results are written.
+the machine it runs on: bandwidth by copies and by reads of as many bytes, the faster of the two. Bytes and
+operations are those that no implementation can avoid: each weight in use is read once, the keys and values of
+the text are read, and results are written.
 
 N nodes · V vocabulary · A accepted nodes
 """
@@ -11,7 +11,7 @@ N nodes · V vocabulary · A accepted nodes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -39,16 +39,6 @@ class MeanStep:
     accepted: float
     ms: Mapping[str, float]  # by phase, "total" among them
     runs: int = 1
-
-
-@dataclass(frozen=True)
-class PhaseLimit:
-    """``over_limit`` is the measured time over the least one; None where there is next to nothing to do."""
-
-    bytes: int
-    flops: int
-    limit_ms: float
-    over_limit: float | None
 
 
 class Ceilings:
@@ -81,29 +71,27 @@ def read_speed(size: int, device: torch.device, seconds: float = READ_SECONDS) -
 
 def step_limits(
     engine: Engine, config: GenerationConfig, step: MeanStep, ceilings: Ceilings
-) -> dict[str, Any] | None:
-    """Limits of a step by phase and as a whole; None for models whose steps the formulas do not hold for."""
+) -> dict[str, Any]:
+    """The entries of a record for the limits of a step, by phase and as a whole.
+
+    There are none for models whose steps the formulas do not hold for.
+    """
     try:
         shape = shape_of_config(engine.target.config, engine.info.base)
     except MedusaError:
-        return None
+        return {}
     work = _work(engine, config, shape, step)
     whole = Reading(sum(one.bytes for one in work.values()), sum(one.flops for one in work.values()))
     device = ceilings.device(work["verify"].bytes)
     for one, ms in ((work["verify"], step.ms["verify"]), (whole, step.ms["total"])):
         device = _as_fast_as(one, ms, device)
-    phases = {name: _limit(work[name], step.ms[name], device) for name in PHASES}
-    return asdict(_limit(whole, step.ms["total"], device)) | {
-        "phases": {name: asdict(limit) for name, limit in phases.items()},
+    limits = _limit(whole, step.ms["total"], device) | {
+        "phases": {name: _limit(work[name], step.ms[name], device) for name in PHASES},
         "bandwidth": device.bandwidth,
         "peak": device.peak,
         "bound_by": "memory" if whole.flops < device.ridge * whole.bytes else "arithmetic",
     }
-
-
-def limit_entries(limits: dict[str, Any] | None) -> dict[str, Any]:
-    """The limits as entries of a record of figures; none where they are not known."""
-    return {} if limits is None else {"over_limit": limits["over_limit"], "limits": limits}
+    return {"over_limit": limits["over_limit"], "limits": limits}
 
 
 def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: MeanStep) -> dict[str, Reading]:
@@ -113,10 +101,11 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
     nodes = max(1, round(step.nodes))
     products = operators(shape, Work(step.runs, nodes, nodes + round(step.positions), held))
     logits = step.runs * nodes * target.vocab_size
-    draft = draft_of(engine.drafts, config)
+    draft, tree = draft_of(engine.drafts, config), engine.fixed_tree(config)
+    depth = 1 if tree is None else max(tree.depths)  # the first head is always asked
     row = kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, target.dtype.itemsize)
     return {
-        "propose": draft.reading(_depth(engine, config), step.runs) if draft else Reading(0, 0),
+        "propose": draft.reading(depth, step.runs) if draft else Reading(0, 0),
         "verify": Reading(
             sum(one.calls * one.moved for one in products), sum(one.calls * one.flops for one in products)
         ),
@@ -126,20 +115,18 @@ def _work(engine: Engine, config: GenerationConfig, shape: ModelShape, step: Mea
     }
 
 
-def _depth(engine: Engine, config: GenerationConfig) -> int:
-    """How deep the trees of a run are where that is fixed; else 1, since the first head is always asked."""
-    tree = engine.fixed_tree(config)
-    return max(tree.depths) if tree is not None else 1
-
-
 def _as_fast_as(work: Reading, ms: float, device: Device) -> Device:
     """The device, at least as fast as it did this work: others may have slowed it while it was measured."""
     bandwidth, peak = 1000 * work.bytes / ms, 1000 * work.flops / ms
     return replace(device, bandwidth=max(device.bandwidth, bandwidth), peak=max(device.peak, peak))
 
 
-def _limit(work: Reading, ms: float, device: Device) -> PhaseLimit:
+def _limit(work: Reading, ms: float, device: Device) -> dict[str, Any]:
+    """The work and its least time; ``over_limit`` is None where there is next to nothing to do."""
     least = 1000 * max(work.bytes / device.bandwidth, work.flops / device.peak)
-    return PhaseLimit(
-        round(work.bytes), round(work.flops), round(least, 5), round(ms / least, 2) if least > 0 else None
-    )
+    return {
+        "bytes": round(work.bytes),
+        "flops": round(work.flops),
+        "limit_ms": round(least, 5),
+        "over_limit": round(ms / least, 2) if least > 0 else None,
+    }

@@ -20,6 +20,7 @@ from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine, RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.forward_times import any_tokens
+from medusa_core.evaluation.latency import runs_by_nodes
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
@@ -85,7 +86,9 @@ def measure_step_times(
 
     All runs share one cache, so that the prompt is read once. Raises MedusaError as a run does.
     """
-    configs = _configs(engine)
+    draft = medusa_draft(engine)
+    run = GenerationConfig(max_new_tokens=_STEPS * (draft.heads.count + 1), ignore_eos=True)
+    configs = runs_by_nodes(run, draft, _SIZES)
     steps: dict[int, list[float]] = {size: [] for size in configs}
     state = RunState(engine.target.new_cache(_PROMPT))
     prompt = any_tokens(engine.target, min(_PROMPT, engine.target.context // 4))
@@ -110,8 +113,7 @@ def timed_steps(engine: Engine, config: GenerationConfig) -> tuple[float, float]
 
     None where nobody timed them, and for methods whose steps are more than their tree's.
     """
-    tree = engine.fixed_tree(config)
-    if config.method != NAME or NAME not in engine.drafts or tree is None:
+    if (tree := _own_tree(engine, config)) is None:
         return None
     latency = medusa_draft(engine).latency
     if not latency or latency[0].nodes != PLAIN or tree.size > latency[-1].nodes:
@@ -127,14 +129,10 @@ def asks_for_auto_tree(config: GenerationConfig) -> bool:
 
 def faster_tree(engine: Engine, config: GenerationConfig) -> int | None:
     """Nodes of the tree "auto" where it was chosen by step times and the run has another one."""
-    tree = engine.fixed_tree(config)
-    if config.method != NAME or NAME not in engine.drafts or tree is None:
+    tree, auto = _own_tree(engine, config), auto_tree(engine, config.changed(tree=AUTO))
+    if tree is None or auto is None or not auto.timed:
         return None
-    draft = medusa_draft(engine)
-    if draft.fastest is None or draft.fastest.tokens_per_second is None:
-        return None
-    nodes = draft.tree(AUTO).size
-    return nodes if 1 < nodes != tree.size else None
+    return auto.nodes if 1 < auto.nodes != tree.size else None
 
 
 class AutoTree(NamedTuple):
@@ -164,16 +162,9 @@ def auto_tree_words(engine: Engine, config: GenerationConfig) -> str:
     return f"tree auto: {tree.nodes} nodes, as shipped with the heads{busy}"
 
 
-def _configs(engine: Engine) -> dict[int, GenerationConfig]:
-    """A run's settings by size: plain decoding, and the best tree of each size that the heads can fill."""
-    draft = medusa_draft(engine)
-    run = GenerationConfig(max_new_tokens=_STEPS * (draft.heads.count + 1), ignore_eos=True)
-    trees = {size: draft.budget_tree(size - 1) for size in _SIZES if size > PLAIN}
-    return {
-        size: run.changed(method="none") if size == PLAIN else run.changed(tree=trees[size])
-        for size in _SIZES
-        if size == PLAIN or trees[size].size == size
-    }
+def _own_tree(engine: Engine, config: GenerationConfig) -> Topology | None:
+    """The tree of a run by Medusa's heads alone, where it is the same in every step."""
+    return engine.fixed_tree(config) if config.method == NAME and NAME in engine.drafts else None
 
 
 def _timed(engine: Engine, prompt: list[int], config: GenerationConfig, state: RunState) -> list[float]:
@@ -193,14 +184,11 @@ def _points(steps: dict[int, list[float]]) -> list[LatencyPoint]:
     points = []
     for size, times in sorted(steps.items()):
         if times:
-            low, _, high = _quartiles(times)
+            # Within the times: for few times the usual estimate goes beyond their ends, and below 0.
+            few = len(times) == 1
+            low, _, high = times * 3 if few else statistics.quantiles(times, n=4, method="inclusive")
             points.append(LatencyPoint(nodes=size, step_ms=low, step_ms_range=(low, high), steps=len(times)))
     return points
-
-
-def _quartiles(times: Sequence[float]) -> Sequence[float]:
-    """Quartiles within the times: for few times the usual estimate goes beyond their ends, and below 0."""
-    return statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [*times] * 3
 
 
 def _is_steady(points: Sequence[LatencyPoint]) -> bool:

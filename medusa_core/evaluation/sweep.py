@@ -21,9 +21,10 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.evaluation.bench import machine_record, model_record
 from medusa_core.evaluation.limits import NO_LIMIT, Limit
 from medusa_core.evaluation.other_work import OtherWork
-from medusa_core.evaluation.step_limits import Ceilings, limit_entries, step_limits
+from medusa_core.evaluation.step_limits import Ceilings, step_limits
 from medusa_core.evaluation.turns import Measurement, MethodLog, Runner, Turn, take_turns
 from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 PLAIN = "none"
 NODES, CONTEXT, BATCH, DTYPE = "nodes", "context", "batch", "dtype"
@@ -192,7 +193,7 @@ def _with_nodes(engine: Engine, config: GenerationConfig, size: int) -> Generati
     return config.changed(method=NAME, tree=tree)
 
 
-def _tree(engine: Engine, size: int) -> Any:
+def _tree(engine: Engine, size: int) -> Topology | None:
     """The best tree of that size, None where the heads have too few guesses."""
     tree = medusa_draft(engine).budget_tree(size - 1)
     return tree if tree.size == size else None
@@ -235,7 +236,7 @@ def _record(case: Case, log: MethodLog, ceilings: Ceilings) -> dict[str, Any]:
         "tokens_per_step": round(step.accepted, 3),
         "tokens_per_second": round(statistics.median(rates), 2),
         "tokens_per_second_range": [round(min(rates), 2), round(max(rates), 2)],
-    } | limit_entries(step_limits(case.engine, case.config, step, ceilings))
+    } | step_limits(case.engine, case.config, step, ceilings)
 
 
 def _with_gains(records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
@@ -39,6 +40,7 @@ class Measurement:
         return self.shared or self.steps
 
 
+T = TypeVar("T")
 Runner = Callable[[list[int]], Measurement]
 
 
@@ -57,6 +59,16 @@ class MethodLog:
     def has_phases(self) -> bool:
         """Whether the method is ours, so that its steps were timed."""
         return bool(self.rounds[0][0].phase_ms)
+
+    @property
+    def nodes(self) -> int:
+        """The size of the largest tree, with the root; 0 where the method is not ours."""
+        return max(run.nodes for run in self.runs)
+
+    def same_texts(self, base: MethodLog) -> int:
+        """How many texts of the first round are those of another method."""
+        pairs = zip(self.rounds[0], base.rounds[0], strict=True)
+        return sum(own.tokens == other.tokens for own, other in pairs)
 
     def only(self, places: Iterable[int]) -> MethodLog:
         """The part that belongs to some of the prompts, by their places in a round."""
@@ -143,7 +155,7 @@ def take_turns(
         for name in names:
             logs[name].rounds.append([])
         for number, prompt in enumerate(prompts):
-            for turn, name in enumerate(_rotated(names, round_number + number), start=1):
+            for turn, name in enumerate(rotated(names, round_number + number), start=1):
                 if limit.stopped:
                     return
                 found = runners[name](prompt)
@@ -194,6 +206,7 @@ def complete_part(logs: Mapping[str, MethodLog]) -> dict[str, MethodLog]:
     }
 
 
-def _rotated(names: list[str], by: int) -> Iterator[str]:
+def rotated(names: list[T], by: int) -> list[T]:
+    """The same, begun so many places later."""
     shift = by % len(names)
-    yield from names[shift:] + names[:shift]
+    return names[shift:] + names[:shift]

@@ -2,11 +2,12 @@
 
 Each module defines
 
-- ``TITLE``: a line of text, and ``QUALITY``: what its rows' quality means, or None;
+- ``TITLE``: a line of text;
+- ``QUALITY``: what its rows' quality means, where they have one;
 - ``Settings``: a dataclass of its own settings, which become flags, ``DEFAULTS``: where the flags of all
-  experiments have another default in this one, and ``QUICK``: those of a smoke run;
+  experiments have another default in this one, and ``QUICK``: those of a smoke run, where they differ;
 - ``TRAINS = True`` where it trains what it compares;
-- ``measure(setup, settings) -> Findings``: the measurement, with the decode loop and ``Setup.interleave``;
+- ``measure(setup, settings) -> Findings``: the measurement, by ``Setup.compare`` or ``Setup.interleave``;
   or, where it says ``SIMULATED = True``, ``simulate(settings) -> Findings``: formulas without a model. In a
   folder they are in its module ``measurement``.
 

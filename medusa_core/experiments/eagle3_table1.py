@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings, Setup
 
 TITLE = "Drafters without loss, at two temperatures"
-QUALITY = None
 PUBLIC_TREE = {"draft_top_k": 10, "draft_depth": 8}  # §4: depth 8, with EAGLE-2's ten guesses
 
 
@@ -60,8 +59,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
         )
         label = f"T = {temperature:g}"
         for name, log in logs.items():
-            nodes = max(run.nodes for run in log.runs)
-            rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=nodes))
+            rows.append(make_row(log, logs[BASELINE], series=name, label=label, tree_nodes=log.nodes))
     return Findings(rows, [*ratios(rows), _most(rows)])
 
 

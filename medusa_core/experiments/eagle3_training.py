@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from medusa_core.config import setting
 from medusa_core.errors import MedusaError
+from medusa_core.experiments.settings import PLAIN
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.turns import Runner
     from medusa_core.experiments.record import Row
     from medusa_core.experiments.setup import Findings, Setup
 
 TITLE = "EAGLE-3's training"
-QUALITY = None
 TRAINS = True
-METHOD, PLAIN, WHOLE = "eagle3", "plain decoding", "EAGLE-3"
+METHOD, WHOLE = "eagle3", "EAGLE-3"
 STEPS = 7
 TREE: dict[str, Any] = {"draft_top_k": 4, "draft_depth": STEPS, "draft_nodes": 15}
 
@@ -72,25 +71,21 @@ def variants_of(layers: int) -> dict[str, Variant]:
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """All layers on all prompts, interleaved, and what each guesses by step. Raises MedusaError."""
-    from medusa_core.experiments.rows import make_row
-    from medusa_core.experiments.setup import Findings
+    from medusa_core.experiments.setup import Case, Findings
 
     variants = variants_of(setup.engine.target.config.num_hidden_layers)
     engines = load_layers(setup, settings, variants)
-    runners: dict[str, Runner] = {PLAIN: setup.runner(setup.engine, method="none")}
-    runners |= {name: setup.runner(engine, method=METHOD, **TREE) for name, engine in engines.items()}
-    logs = setup.interleave(runners)
-    base = logs[PLAIN]
-    texts = [prompt + list(run.tokens) for prompt, run in zip(setup.all_prompts, base.rounds[0], strict=True)]
-    rows = [make_row(base, base, series=PLAIN, label=PLAIN, tree_nodes=1)]
+    cases = [Case.plain(setup.engine)]
     for name, variant in variants.items():
-        tokens = round(settings.tokens * variant.part)
-        row = make_row(
-            logs[name], base, series=variant.label, label=variant.label,
-            tree_nodes=TREE["draft_nodes"] + 1, x=tokens if not variant.changes else None,
-        )  # fmt: skip
-        rows.append(row.model_copy(update={"right_by_step": right_by_step(engines[name], texts)}))
-    return Findings(rows, [_kept(rows)])
+        tokens = None if variant.changes else round(settings.tokens * variant.part)
+        changes = {"method": METHOD, **TREE}
+        cases.append(Case(variant.label, engines[name], changes, TREE["draft_nodes"] + 1, x=tokens))
+    rows, logs = setup.compare(cases)
+    written = logs[PLAIN].rounds[0]
+    texts = [[*prompt, *run.tokens] for prompt, run in zip(setup.all_prompts, written, strict=True)]
+    for row, case in zip(rows[1:], cases[1:], strict=True):
+        row.right_by_step = right_by_step(case.engine, texts)
+    return Findings(rows, [_kept(rows[1:])])
 
 
 def load_layers(setup: Setup, settings: Settings, variants: dict[str, Variant]) -> dict[str, Engine]:
@@ -143,14 +138,14 @@ def right_by_step(engine: Engine, texts: list[list[int]]) -> list[float]:
         for text in texts:
             tokens = torch.tensor([text], device=model.device)
             found = losses.scores(Reading(model, tokens, layers), torch.ones_like(tokens, dtype=torch.bool))
-            rows = torch.arange(len(text) - 2, len(text) - 2 - len(found), -1)
-            right[: len(found)] += found[:, 1].cpu() * rows
-            of[: len(found)] += rows
+            rows = found.count.cpu()
+            right[: len(rows)] += found.top1.cpu() * rows
+            of[: len(rows)] += rows
     return [round(share, 4) for share in (right / of.clamp(min=1)).tolist()]
 
 
 def _kept(rows: list[Row]) -> str:
     """Tokens per step of each change over those of the whole recipe."""
     whole = next(row for row in rows if row.label == WHOLE).tokens_per_step.mean
-    found = [f"{row.label} {row.tokens_per_step.mean / whole:.2f}" for row in rows if row.series != PLAIN]
+    found = [f"{row.label} {row.tokens_per_step.mean / whole:.2f}" for row in rows]
     return f"Tokens per step over {WHOLE}'s: {', '.join(found)}."

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
 
 TITLE = "Simulated gain by number of candidates"
-QUALITY = None
 SIMULATED = True  # computed from formulas, without a model
 
 
@@ -29,7 +28,6 @@ class Settings(SimulatedSettings):
     context: int = setting(1024, "positions attended to", low=1, high=1_000_000)
 
 
-QUICK: dict[str, object] = {}
 NAMES = {OVERLAPPED: "full overlap", ADDED: "no overlap"}
 OVERLAP = (
     "Full overlap is the roofline: a product takes the longer of reading and arithmetic. No overlap adds "

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
 
 TITLE = "Simulated speedup by batch size"
-QUALITY = None
 SIMULATED = True  # computed from formulas, without a model
 
 
@@ -26,9 +25,6 @@ class Settings(SimulatedSettings):
 
     batches: str = setting("1,2,4,8,16,32,64", "comma-separated batch sizes")
     context: int = setting(1024, "positions attended to", low=1, high=1_000_000)
-
-
-QUICK: dict[str, object] = {}
 
 
 def simulate(settings: Settings) -> Findings:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings
 
 TITLE = "Simulated speedup by sequence length"
-QUALITY = None
 SIMULATED = True  # computed from formulas, without a model
 
 
@@ -26,9 +25,6 @@ class Settings(SimulatedSettings):
 
     batch: int = setting(4, "sequences at once", low=1, high=1024)
     contexts: str = setting("128,256,512,1024,2048,4096,8192", "comma-separated lengths")
-
-
-QUICK: dict[str, object] = {}
 
 
 def simulate(settings: Settings) -> Findings:

@@ -1,7 +1,7 @@
 """Figure 3: speedup by kind of text (paper §3.1).
 
 The paper's kinds are the categories of MT-Bench, ours those the model can write; what is compared is that
-the gain depends on how foreseeable a text is, not the numbers one by one.
+the gain depends on how predictable a text is, not the numbers one by one.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.drafters.medusa import medusa_draft
+from medusa_core.experiments.settings import PLAIN
 
 if TYPE_CHECKING:
     from medusa_core.experiments.setup import Findings, Setup
 
 TITLE = "Speedup by kind of text"
-QUALITY = None
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,8 @@ class Settings:
 
 
 DEFAULTS: dict[str, object] = {"limit": 8, "max_new_tokens": 96}
-QUICK: dict[str, object] = {}
 ALL = "all kinds"
-MEDUSA, PLAIN = "Medusa", "plain decoding"
+MEDUSA = "Medusa"
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
@@ -34,9 +33,9 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     from medusa_core.experiments.rows import make_row
     from medusa_core.experiments.setup import Findings
 
-    engine = setup.require_heads()
-    logs = setup.interleave({PLAIN: setup.runner(engine, method="none"), MEDUSA: setup.runner(engine)})
+    engine = setup.engine
     nodes = medusa_draft(engine).tree("default").size
+    logs = setup.interleave({PLAIN: setup.runner(engine, method="none"), MEDUSA: setup.runner(engine)})
     kinds = setup.places() | {ALL: range(len(setup.all_prompts))}
     rows = []
     for kind, places in kinds.items():

@@ -18,12 +18,10 @@ from medusa_core.trees.search import assumed_accuracies, expected_lengths, searc
 from medusa_core.trees.tree import MAX_NODES, Topology
 
 if TYPE_CHECKING:
-    from medusa_core.evaluation.turns import Runner
     from medusa_core.experiments.record import Row
     from medusa_core.experiments.setup import Findings, Setup
 
 TITLE = "Sparse against dense trees"
-QUALITY = None
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Settings:
 
 DEFAULTS: dict[str, object] = {"limit": 2, "max_new_tokens": 64, "rounds": 2}
 QUICK: dict[str, object] = {"nodes": "2,8,16", "random_trees": 1}
-OPTIMISED, CARTESIAN, RANDOM, PLAIN = "optimised", "cartesian", "random", "plain decoding"
+OPTIMISED, CARTESIAN, RANDOM = "optimised", "cartesian", "random"
 
 
 @dataclass(frozen=True)
@@ -51,30 +49,19 @@ class Candidate:
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Every tree on every prompt, interleaved with plain decoding. Raises MedusaError."""
-    from medusa_core.experiments.rows import make_row
-    from medusa_core.experiments.setup import Findings
+    from medusa_core.experiments.setup import Case, Findings
 
-    engine = setup.require_heads()
-    notes = []
+    engine, notes = setup.engine, []
     draft = medusa_draft(engine)
     accuracies = draft.accuracies or assumed_accuracies(draft.heads.count)
     if draft.accuracies is None:
         notes.append("The heads bring no measured accuracies: trees and estimate go by assumed ones.")
     sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2, MAX_NODES)})
-    candidates = candidate_trees(accuracies, sizes, settings)
-    runners: dict[str, Runner] = {PLAIN: setup.runner(engine, method="none")}
-    runners |= {c.label: setup.runner(engine, c.tree) for c in candidates}
-    logs = setup.interleave(runners)
-    base = logs[PLAIN]
-    rows = [make_row(base, base, series=PLAIN, label=PLAIN, x=1, tree_nodes=1, expected=1.0)]
-    for c in candidates:
-        expected = expected_lengths(accuracies, c.tree.choices)[-1]
-        rows.append(
-            make_row(
-                logs[c.label], base, series=c.series, label=c.label, x=c.tree.size,
-                tree_nodes=c.tree.size, expected=expected,
-            )
-        )  # fmt: skip
+    cases = [Case.plain(engine, x=1, expected=1.0)]
+    for c in candidate_trees(accuracies, sizes, settings):
+        nodes, expected = c.tree.size, expected_lengths(accuracies, c.tree.choices)[-1]
+        cases.append(Case(c.label, engine, {"tree": c.tree}, nodes, c.series, nodes, expected))
+    rows, _ = setup.compare(cases)
     notes.append(
         "Cartesian trees are dense: all nodes of a depth have as many children. The series has the one with "
         "the highest estimate of all that have at most so many nodes; random ones are drawn evenly among the "

@@ -1,4 +1,4 @@
-"""Three measures of quality: how likely a judge finds a written text, how well a model foresees given text.
+"""Three measures of quality: how likely a judge finds a written text, how well a model predicts given text.
 
 Both are log p in nats per token at temperature 1, computed in float32 by one plain forward pass a text, with
 no tree and no cache, so they do not share a fault with what they judge. The third needs no judge: whether the

@@ -1,6 +1,6 @@
-"""What a reader must know of a record: first the reason where it comes out against the paper, then the rest.
+"""What a reader must know about a record: first why it contradicts the paper, if it does, then the rest.
 
-The texts lie beside the store. Whether an experiment comes out against the paper is read from its rows, so it
+The texts lie beside the store. Whether an experiment contradicts the paper is read from its rows, so it
 holds for every machine; other remarks belong to the record of one date.
 """
 
@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
 from medusa_core.experiments.record import ExperimentRecord, Row
+from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.spec_bench import ALL
 from medusa_core.experiments.store import MEASURED
-from medusa_core.experiments.tokenswift import PLAIN
 from medusa_core.files import damaged_asset, read_asset
 
 FILE = "remarks.json"
@@ -50,16 +51,19 @@ def shipped_weights(base: str) -> str:
 
 
 def current_record(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
-    """A kept record of this engine and the shipped weights, which need not be measured again."""
-    found = store.of_this_engine(name, kind, folder)
-    return None if found is None or has_older_weights(found) else found
+    """A kept record of this engine and the shipped weights, or of formulas: it need not be made again."""
+    try:
+        found = store.record(name, kind, folder)
+    except MedusaError:
+        return None
+    return None if found is None or found.is_outdated or has_older_weights(found) else found
 
 
 def _remarks(name: str, folder: Path) -> Mapping[str, Any]:
     file = folder / FILE
     found = read_asset(file).get(name, {}) if folder == MEASURED or file.is_file() else {}
     if not isinstance(found, dict):
-        raise damaged_asset(file, f"{name} is no object")
+        raise damaged_asset(file, f"{name} is not an object")
     return found
 
 

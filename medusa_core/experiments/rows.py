@@ -48,9 +48,9 @@ def make_row(
     )
     if base is None:
         return row
-    same = sum(a.tokens == b.tokens for a, b in zip(log.rounds[0], base.rounds[0], strict=True))
-    overhead = round(_step_ms(log) / _step_ms(base), 4)
-    return row.model_copy(update={"speedup": _times(log, base), "overhead": overhead, "same_texts": same})
+    row.speedup, row.same_texts = _times(log, base), log.same_texts(base)
+    row.overhead = round(_step_ms(log) / _step_ms(base), 4)
+    return row
 
 
 def computed_row(
@@ -86,11 +86,6 @@ def _times(log: MethodLog, other: MethodLog) -> Spread:
 def spread_of(found: Speedup) -> Spread:
     """A speedup as records hold it."""
     return Spread(median=round(found.middle, 4), low=round(found.low, 4), high=round(found.high, 4))
-
-
-def merged(logs: Sequence[MethodLog]) -> MethodLog:
-    """The rounds of several logs of the same prompts as one log: seeds of one setting."""
-    return MethodLog([r for log in logs for r in log.rounds])
 
 
 def by_prompt(log: MethodLog, value) -> list[float]:

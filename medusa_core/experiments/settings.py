@@ -8,6 +8,7 @@ from medusa_core.config import MOST_ROUNDS, setting
 from medusa_core.hardware.devices import known_devices
 from medusa_core.hardware.shapes import known_shapes
 
+PLAIN = "plain decoding"  # the series that others are compared with
 MEDUSA1, MEDUSA2, DIRECT = "medusa1", "medusa2", "direct"
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,20 +11,33 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.evaluation.prompts import places_of
 from medusa_core.evaluation.turns import MethodLog, Runner, measure_run, take_turns
 from medusa_core.experiments.record import Row
-from medusa_core.experiments.settings import RunSettings
-from medusa_core.trees.tree import Topology
+from medusa_core.experiments.rows import make_row
+from medusa_core.experiments.settings import PLAIN, RunSettings
 
 if TYPE_CHECKING:
     from medusa_core.training.loop import Progress
 
 
-def _last(records: Iterable[Progress]) -> Progress:
-    return deque(records, maxlen=1).pop()
+@dataclass(frozen=True)
+class Case:
+    """A run that is compared with others: its engine, its settings, and what its row says of it."""
+
+    label: str
+    engine: Engine
+    changes: Mapping[str, Any]  # settings of the run
+    tree_nodes: int = 1
+    series: str = ""  # default: the label
+    x: float | None = None
+    expected: float | None = None
+
+    @classmethod
+    def plain(cls, engine: Engine, **more: Any) -> Case:
+        """Plain decoding."""
+        return cls(PLAIN, engine, {"method": "none"}, **more)
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Setup:
     prompts: dict[str, list[list[int]]]  # token ids by kind of text
     run: RunSettings
     data_root: Path = Path()
-    watch: Callable[[Generator[Progress, None, None]], Progress] = _last
+    watch: Callable[[Generator[Progress, None, None]], Progress] = lambda records: list(records)[-1]
 
     def files(self, names: str) -> list[Path]:
         """Files of a comma-separated setting, relative to the data root."""
@@ -59,9 +71,9 @@ class Setup:
         """Generation settings of a run: greedy Medusa on the default tree unless changed."""
         return GenerationConfig(max_new_tokens=self.run.max_new_tokens).changed(**changes)
 
-    def runner(self, engine: Engine, tree: Topology | None = None, **changes: Any) -> Runner:
-        """A timed run on an engine, with another tree than its default one where one is given."""
-        config = self.config(**changes, **({} if tree is None else {"tree": tree}))
+    def runner(self, engine: Engine, **changes: Any) -> Runner:
+        """A timed run on an engine."""
+        config = self.config(**changes)
         return lambda prompt: measure_run(engine, prompt, config)
 
     def interleave(self, runners: Mapping[str, Runner], rounds: int | None = None) -> dict[str, MethodLog]:
@@ -75,10 +87,18 @@ class Setup:
                 bar.update()
         return dict(turn.logs)
 
-    def require_heads(self) -> Engine:
-        """The engine. Raises MedusaError when it has no heads."""
-        medusa_draft(self.engine)
-        return self.engine
+    def compare(self, cases: Sequence[Case]) -> tuple[list[Row], dict[str, MethodLog]]:
+        """Run the cases in turns; a row of each, compared with the first case, and the logs by label."""
+        logs = self.interleave({case.label: self.runner(case.engine, **case.changes) for case in cases})
+        base = logs[cases[0].label]
+        rows = [
+            make_row(
+                logs[case.label], base, series=case.series or case.label, label=case.label, x=case.x,
+                tree_nodes=case.tree_nodes, expected=case.expected,
+            )
+            for case in cases
+        ]  # fmt: skip
+        return rows, logs
 
 
 @dataclass(frozen=True)

@@ -121,18 +121,18 @@ def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> Exper
     """The record of an experiment on a kind of machine, None where there is none.
 
     Without ``kind`` it is the shown kind's, or another's where that one has none. Raises MedusaError for a
-    file that is no record.
+    file that is not a record.
     """
-    return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
+    return _first(name, shown(folder), folder) if kind is None else _read(name, [kind], folder)
 
 
 def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
     """The record of the default kind, on whatever machine: for figures that are written into files."""
-    return _first(name, [default(folder)], folder)
+    return _first(name, None, folder)
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
-    """All records of a kind by name; files that are no records are left out."""
+    """All records of a kind by name; other files are left out."""
     found = []
     for file in sorted((folder / kind).glob("*.json")):
         try:
@@ -140,15 +140,6 @@ def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
         except MedusaError:
             continue
     return found
-
-
-def of_this_engine(name: str, kind: str, folder: Path = MEASURED) -> ExperimentRecord | None:
-    """The record that need not be made anew: this engine's, or one that formulas computed."""
-    try:
-        found = _read(name, [kind], folder)
-    except MedusaError:
-        return None
-    return None if found is None or found.is_outdated else found
 
 
 def older_records(folder: Path = MEASURED) -> Iterator[str]:
@@ -171,8 +162,8 @@ def keep(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
     return file
 
 
-def _first(name: str, first: list[Kind | None], folder: Path) -> ExperimentRecord | None:
-    wanted = [*first, default(folder), *kinds(folder)]
+def _first(name: str, first: Kind | None, folder: Path) -> ExperimentRecord | None:
+    wanted = [first, default(folder), *kinds(folder)]
     return _read(name, [*[kind.slug for kind in wanted if kind is not None], DEFAULT_KIND], folder)
 
 

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 from medusa_core.config import setting
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.experiments.settings import DIRECT, MEDUSA1, MEDUSA2, QUICK_VARIANTS, VariantSettings
-from medusa_core.trees.search import expected_lengths
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
-    from medusa_core.evaluation.turns import Runner
     from medusa_core.experiments.quality import Text
     from medusa_core.experiments.setup import Findings, Setup
 
@@ -36,51 +34,38 @@ class Settings(VariantSettings):
 TRAINS = True  # the variants that are not given
 DEFAULTS: dict[str, object] = {"limit": 6}
 QUICK: dict[str, object] = QUICK_VARIANTS | {"windows": 4}
-PLAIN = "plain decoding"
 LABELS = {MEDUSA1: "Medusa-1", MEDUSA2: "Medusa-2, two stages", DIRECT: "direct fine-tuning"}
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """All variants on all prompts, interleaved, and the loss of each one's base. Raises MedusaError."""
     from medusa_core.experiments.quality import Heldout
-    from medusa_core.experiments.rows import make_row
-    from medusa_core.experiments.setup import Findings
-    from medusa_core.experiments.variants import base_info, load_variants, variant_notes
+    from medusa_core.experiments.setup import Case, Findings
+    from medusa_core.experiments.variants import base_info, load_variants, tree_case, variant_notes
 
     engines = load_variants(setup, settings, list(LABELS))
     untouched = engines[MEDUSA1]  # its base is frozen, so it is the base as it was
-    trees = {name: medusa_draft(engine).budget_tree(settings.nodes - 1) for name, engine in engines.items()}
-    runners: dict[str, Runner] = {PLAIN: setup.runner(untouched, method="none")}
-    runners |= {name: setup.runner(engine, trees[name]) for name, engine in engines.items()}
-    logs = setup.interleave(runners)
+    cases = [Case.plain(untouched)]
+    for name, engine in engines.items():
+        cases.append(tree_case(LABELS[name], engine, medusa_draft(engine).budget_tree(settings.nodes - 1)))
+    rows, _ = setup.compare(cases)
     texts, source = heldout_texts(setup, settings, untouched)
     everything = [text for of_kind in texts.values() for text in of_kind]
-    losses = {name: Heldout.of(engine.target, everything) for name, engine in engines.items()}
-    before = losses[MEDUSA1]
-    base = logs[PLAIN]
-    row = make_row(base, base, series=PLAIN, label=PLAIN, tree_nodes=1)
-    rows = [row.model_copy(update={"quality": before.mean()})]
-    for name, engine in engines.items():
-        row = make_row(
-            logs[name], base, series=LABELS[name], label=LABELS[name], tree_nodes=trees[name].size,
-            expected=expected_lengths(medusa_draft(engine).require_accuracies(), trees[name].choices)[-1],
-        )  # fmt: skip
-        quality = {"quality": losses[name].mean(), "quality_change": losses[name].change(before)}
-        rows.append(row.model_copy(update=quality))
+    losses = [Heldout.of(engine.target, everything) for engine in engines.values()]
+    before = losses[0]  # of the untouched base
+    rows[0].quality = before.mean()
+    for row, loss in zip(rows[1:], losses, strict=True):
+        row.quality, row.quality_change = loss.mean(), loss.change(before)
     notes = [
         "Every row is compared with plain decoding of the untouched base.",
         *variant_notes(setup, settings, list(LABELS)),
-        *(loss_note(kind, of_kind, engines) for kind, of_kind in texts.items() if len(texts) > 1),
     ]
+    if len(texts) > 1:
+        for kind, of_kind in texts.items():
+            each = {LABELS[name]: Heldout.of(engine.target, of_kind) for name, engine in engines.items()}
+            said = ", ".join(f"{label} {loss.mean().mean:.3f}" for label, loss in each.items())
+            notes.append(f"Held-out loss on {kind}: {said}.")
     return Findings(rows, notes, f"{QUALITY}; the text is {source}", base_info(untouched))
-
-
-def loss_note(kind: str, texts: list[Text], engines: dict[str, Engine]) -> str:
-    """The losses on one kind of text in a sentence."""
-    from medusa_core.experiments.quality import Heldout
-
-    losses = ((LABELS[name], Heldout.of(engine.target, texts).mean()) for name, engine in engines.items())
-    return f"Held-out loss on {kind}: {', '.join(f'{label} {loss.mean:.3f}' for label, loss in losses)}."
 
 
 def heldout_texts(setup: Setup, settings: Settings, untouched: Engine) -> tuple[dict[str, list[Text]], str]:

@@ -30,7 +30,7 @@ SHORT_WARMUP = 10  # at most one step in so many warms up
 
 
 def train_missing(setup: Setup, settings: VariantSettings, names: Sequence[str]) -> dict[str, Path]:
-    """Train variants one after the other; a run that was broken off goes on. Raises MedusaError."""
+    """Train variants one after the other; an interrupted run is resumed. Raises MedusaError."""
     model = setup.load.model
     own = not settings.data
     data = write_text(setup, settings.runs, settings.tokens) if own else str(setup.data_root / settings.data)

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from medusa_core.drafters.medusa import NAME as MEDUSA
-from medusa_core.drafters.medusa import with_heads
+from medusa_core.drafters.medusa import medusa_draft, with_heads
 from medusa_core.engine import Engine, EngineInfo
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_accuracy import count_heads
 from medusa_core.evaluation.prompts import read_prompts, shipped_prompts
 from medusa_core.experiments.settings import VariantSettings
-from medusa_core.experiments.setup import Setup
+from medusa_core.experiments.setup import Case, Setup
 from medusa_core.experiments.train_variants import train_missing
 from medusa_core.loading.load import load_engine
+from medusa_core.trees.search import expected_lengths
+from medusa_core.trees.tree import Topology
 
 CALIBRATION_TOKENS = 128  # written after each calibration prompt
 
@@ -65,6 +67,12 @@ def calibrated(engine: Engine, prompts: list[list[int]]) -> Engine:
     return with_heads(engine, accuracies=counted.shares)
 
 
+def tree_case(label: str, engine: Engine, tree: Topology) -> Case:
+    """A run of a calibrated variant with a tree, and what its accuracies promise of that tree."""
+    expected = expected_lengths(medusa_draft(engine).require_accuracies(), tree.choices)[-1]
+    return Case(label, engine, {"tree": tree}, tree.size, expected=expected)
+
+
 def calibration_prompts(setup: Setup, settings: VariantSettings) -> list[list[int]]:
     """The prompts of the calibration files, or the shipped ones. Raises MedusaError when none is left."""
     files = setup.files(settings.calibration)
@@ -89,13 +97,7 @@ def variant_notes(setup: Setup, settings: VariantSettings, names: list[str]) -> 
         text = f"the text {Path(settings.data).name}" if settings.data else "text that the base wrote itself"
         each = f"{settings.tokens:,} tokens each in all"
         notes.append(f"{', '.join(trained)}: trained by this command on {text}, {each}.")
-    return notes + overlap_note(setup, settings)
-
-
-def overlap_note(setup: Setup, settings: VariantSettings) -> list[str]:
-    """A sentence when trees were chosen on prompts that are measured too."""
-    chosen_on = {tuple(prompt) for prompt in calibration_prompts(setup, settings)}
-    shared = sum(tuple(prompt) in chosen_on for prompt in setup.all_prompts)
-    if not shared:
-        return []
-    return [f"{shared} of the {len(setup.all_prompts)} prompts also served to calibrate the trees."]
+    chosen_on = calibration_prompts(setup, settings)
+    if shared := sum(prompt in chosen_on for prompt in setup.all_prompts):
+        notes.append(f"{shared} of the {len(setup.all_prompts)} prompts also served to calibrate the trees.")
+    return notes

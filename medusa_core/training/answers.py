@@ -3,7 +3,7 @@
 A seed is a dialogue whose user turns the model answers one after the other, or the beginning of a text that
 it continues. Answers are written in batches at a low temperature, all kinds of text together, since many rows
 take hardly longer than a few. They go into one JSON-lines file a kind, which every recipe reads. Each line
-names its batch, so that a run that is broken off drops a half-written batch and goes on.
+names its batch, so that a run that is resumed drops a half-written batch.
 """
 
 from __future__ import annotations
@@ -217,19 +217,17 @@ class Writer:
     # --- the files
 
     def _resume(self) -> int:
-        """The batch to go on with; what a broken-off one has left behind is dropped."""
+        """The batch to go on with; what an interrupted one has left behind is dropped."""
         note = self._folder / PROGRESS
-        done = self._batches_in(note) if note.exists() else 0
+        done: Any = 0
+        if note.exists():
+            way_out = f"delete {self._folder}, and the answers are written anew"
+            done = read_record(note, way_out).get("batches")
+            if type(done) is not int or done < 0:
+                raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         for file in sorted(self._folder.glob("*.jsonl")):
             kept = cut_lines(file, "batch", done - 1, f"take the line out, or delete {self._folder}")
             replace_file(file, kept)
-        return done
-
-    def _batches_in(self, note: Path) -> int:
-        way_out = f"delete {self._folder}, and the answers are written anew"
-        done = read_record(note, way_out).get("batches")
-        if type(done) is not int or done < 0:
-            raise MedusaError(f"{note} says {done!r:.40} batches: {way_out}")
         return done
 
 

@@ -45,10 +45,10 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def uses_bf16(config: DrafterConfig, device: torch.device) -> bool:
+def uses_bf16(precision: str, device: torch.device) -> bool:
     """Whether to compute in bfloat16: as asked, or where the hardware multiplies it natively."""
-    if config.precision != "auto":
-        return config.precision == "bf16"
+    if precision != "auto":
+        return precision == "bf16"
     return torch.cuda.is_bf16_supported() if device.type == "cuda" else cpu_has_bf16()
 
 
@@ -57,7 +57,7 @@ def load_frozen(config: DrafterConfig, device: torch.device) -> PreTrainedModel:
 
     Raises MedusaError when 4 bits are asked for and cannot be had.
     """
-    options: dict = {"dtype": torch.bfloat16 if uses_bf16(config, device) else torch.float32}
+    options: dict = {"dtype": torch.bfloat16 if uses_bf16(config.precision, device) else torch.float32}
     if config.base_4bit:
         if device.type != "cuda":
             raise MedusaError("4-bit bases need a CUDA GPU and bitsandbytes: drop --base-4bit")
@@ -86,7 +86,7 @@ def load_trainable(config: Medusa2Config, device: torch.device) -> PreTrainedMod
         raise MedusaError(
             "the base is its own teacher only with its adapter off: use --lora, or --teacher text"
         )
-    whole = not config.lora or not uses_bf16(config, device)
+    whole = not config.lora or not uses_bf16(config.precision, device)
     dtype = torch.float32 if whole else torch.bfloat16
     model = load_base(base_folder(config.model), dtype=dtype)
     model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its self

@@ -10,39 +10,28 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
-from statistics import mean
 
 from medusa_core.files import read_text
 from medusa_core.training.config import RunConfig
-from medusa_core.training.run_folder import METRICS, RESULT, read_record
+from medusa_core.training.run_folder import METRICS, RESULT, heldout_mean, read_record
 
 CARD, RECIPE = "README.md", "recipe.json"
 
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
-def _title(config: RunConfig) -> str:
-    return (type(config).__doc__ or "").partition("\n")[0]
-
-
-def write_card(
-    folder: Path,
-    config: RunConfig,
-    finished: Path,
-    guesser: str = "head",
-    hit: str = "the token that stands in the text",
-) -> None:
+def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hit: str) -> None:
     """Write ``README.md`` into the run folder and into that of its result, from the run's own files.
 
-    Beside it lies the recipe of the text where that was a mixture, so that weights which leave the run
-    folder say what they have read.
+    The recipe of the text is copied beside it where that was a mixture, so that weights outside the run
+    folder still say what they were trained on.
     ``guesser`` is what the numbered scores are of, ``hit`` what a right guess is.
     """
     result = read_record(folder / RESULT)
     if not getattr(config, "data", ""):
         shutil.copyfile(config.recipe, folder / RECIPE)
     lines = [
-        f"# {_title(config)}",
+        f"# {type(config).__doc__}",
         "",
         f"{result['tokens']:,} training tokens in {result['step']:,} steps.",
         "",
@@ -78,10 +67,7 @@ def _course(folder: Path, guesser: str) -> Iterator[str]:
     yield f"| training tokens | loss | {guesser} 1's first guesses | {guesser} 1's loss |"
     yield "|---|---|---|---|"
     for record in {look["tokens"]: look for look in looks}.values():
-        top1, loss = (
-            mean(v for name, v in record.items() if name.startswith("heldout/") and name.endswith(end))
-            for end in ("/top1/1", "/loss/1")
-        )
+        top1, loss = (heldout_mean(record, end) for end in ("/top1/1", "/loss/1"))
         yield f"| {record['tokens']:,} | {record['loss']:.3f} | {top1:.3f} | {loss:.3f} |"
 
 

@@ -1,7 +1,7 @@
 """The checkpoint of a run: written whole, checked before it is used, and the one before it kept.
 
-torch writes a CRC-32 of every record into the file and does not look at it when it reads, so a flipped bit
-would go on training unseen; here it is looked at. A file that passes still may belong to something else:
+torch writes a CRC-32 of every record into the file but does not check it when reading, so training would go
+on with a flipped bit unnoticed; here it is checked. A file that passes may still belong to something else:
 names, shapes and numbers are compared with what is to be trained before anything is changed.
 """
 
@@ -98,7 +98,11 @@ def load(
             (folder / NEWEST).replace(folder / _DAMAGED)
             words = f"{faults[0]}: the run goes on from the checkpoint before it, at step {found.step}"
             logging.getLogger(__name__).warning("warning: %s; the bad one is now %s", words, _DAMAGED)
-        _restore(found, module, optimizers)
+        module.load_state_dict(found.weights, strict=False)
+        for optimizer, own in zip(optimizers, found.optimizers, strict=True):
+            # Rates and the like come from the settings, which are those the run began with.
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": own, "param_groups": groups})
         return found
     if faults:
         also = f", and {PREVIOUS} cannot be used either" if len(faults) > 1 else ""
@@ -115,7 +119,7 @@ def _read(file: Path) -> Checkpoint:
     except OSError as error:
         raise _UnusableError(f"cannot be read ({reason_of(error)})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        raise _UnusableError("is cut off, damaged or no checkpoint") from error
+        raise _UnusableError("is cut off, damaged or not a checkpoint") from error
     if bad is not None:
         raise _UnusableError(f"is damaged, the checksum of {bad} does not match")
     try:
@@ -129,12 +133,12 @@ def _read(file: Path) -> Checkpoint:
 def _parsed(state: object) -> Checkpoint:
     """The parts of a checkpoint, their types checked."""
     if not isinstance(state, dict) or not {"step", "module", "optimizers"} <= state.keys():
-        raise _UnusableError("is no checkpoint of a run")
+        raise _UnusableError("is not the checkpoint of a run")
     step, weights, optimizers = state["step"], state["module"], state["optimizers"]
     if type(step) is not int or step < 0:
         raise _UnusableError(f"has the step {step!r:.40}")
     if not isinstance(weights, dict) or not all(isinstance(t, torch.Tensor) for t in weights.values()):
-        raise _UnusableError("has weights that are no tensors")
+        raise _UnusableError("has weights that are not tensors")
     if not isinstance(optimizers, list) or not all(_is_optimizer(saved) for saved in optimizers):
         raise _UnusableError("has no state of the optimizers")
     course = state.get("course")
@@ -194,12 +198,4 @@ def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, be
                 if not fits or (value.is_floating_point() and not bool(value.isfinite().all())):
                     raise _UnusableError(f"has a {kind} state ({name}) that does not fit the weights")
             elif kind in _STATE:
-                raise _UnusableError(f"has a {kind} state ({name}) that is no tensor")
-
-
-def _restore(found: Checkpoint, module: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> None:
-    module.load_state_dict(found.weights, strict=False)
-    for optimizer, state in zip(optimizers, found.optimizers, strict=True):
-        # Rates and the like come from the settings, which are those the run began with.
-        groups = optimizer.state_dict()["param_groups"]
-        optimizer.load_state_dict({"state": state, "param_groups": groups})
+                raise _UnusableError(f"has a {kind} state ({name}) that is not a tensor")

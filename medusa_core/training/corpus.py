@@ -165,7 +165,7 @@ def _write(arrays: dict[Path, np.ndarray], cache: Path, kind: str) -> None:
 def _file_stem(kind: str) -> str:
     """A kind as a part of a file name; other names than plain ones are told apart by a hash."""
     plain = re.sub(r"[^A-Za-z0-9_]+", "_", kind)[:40]
-    name = kind.encode(errors="surrogatepass")  # bytes of a file's name need be no UTF-8
+    name = kind.encode(errors="surrogatepass")  # the bytes of a file's name need not be UTF-8
     return plain if plain == kind else f"{plain}_{hashlib.blake2b(name, digest_size=4).hexdigest()}"
 
 

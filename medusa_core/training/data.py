@@ -30,6 +30,10 @@ class Batch:
     tokens: torch.Tensor  # int64 [B, T]
     trained: torch.Tensor  # bool [B, T]: whether predicting this token counts
 
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on a device."""
+        return Batch(self.tokens.to(device), self.trained.to(device))
+
 
 @dataclass(frozen=True)
 class TrainingData:

@@ -36,14 +36,14 @@ class Recipe:
 
     stage: str
     module: torch.nn.Module  # its forward pass is the losses, which is what processes synchronise on
-    losses: Callable[[Any, Batch, int], Losses]  # by the forward, of a batch at a step; "loss" is minimised
+    losses: Callable[[Any, Batch, int], Losses]  # (forward, batch, step); "loss" is minimised
     score: Scoring  # of held-out text
     weights: list[tuple[Named, float]]  # parts of named weights with their peak rates
     save: Callable[[Path], None]
     watch: DivergenceLimit
     clip: float = 1.0  # limit of the gradient's norm
     folder: str = RESULT
-    guesser: tuple[str, ...] = ()  # The card's words for a guesser and its hits, if no head.
+    guesser: tuple[str, str] = ("head", "the token that stands in the text")  # what guesses, and a hit
 
 
 class DrafterRun:
@@ -58,8 +58,8 @@ class DrafterRun:
         self._rows, rest = divmod(config.batch_tokens, config.sequence_length * parts)
         if rest or not self._rows:
             raise MedusaError(
-                f"a batch of {config.batch_tokens} tokens is no multiple of {parts} passes over windows of "
-                f"{config.sequence_length}: set --batch-tokens to a multiple of "
+                f"a batch of {config.batch_tokens} tokens is not a multiple of {parts} passes over windows "
+                f"of {config.sequence_length}: set --batch-tokens to a multiple of "
                 f"{config.sequence_length * parts}"
             )
         # One process writes the cache of encoded text, the others read it.
@@ -70,12 +70,12 @@ class DrafterRun:
         """This process's windows of forward pass ``number`` of a step; all together are the step's batch."""
         rank, processes = self.accelerator.process_index, self.accelerator.num_processes
         index = (step * self.config.accumulate + number) * processes + rank
-        return to_device(self.data.mixture.batch(index, self._rows), self.device)
+        return self.data.mixture.batch(index, self._rows).to(self.device)
 
     def train(self, recipe: Recipe, end: End) -> Generator[Progress, None, None]:
         """Take the steps of a recipe; the last record's ``folder`` holds what it learned."""
         config, device = self.config, self.device
-        bf16 = uses_bf16(config, device)
+        bf16 = uses_bf16(config.precision, device)
 
         def losses_of(step: int, number: int) -> Losses:
             batch = self.batch(step, number)
@@ -99,7 +99,7 @@ class DrafterRun:
 
 
 def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator[Progress, None, None]]:
-    """A training by a function that makes its recipe for settings and their run.
+    """Turn a function that makes the recipe of a run into the training itself.
 
     Raises MedusaError for settings, data or a base that cannot be used.
     """
@@ -110,11 +110,6 @@ def recipe(make: Callable[[Any, DrafterRun], Recipe]) -> Callable[..., Generator
         yield from run.train(make(config, run), end)
 
     return training
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """The same batch on a device."""
-    return Batch(batch.tokens.to(device), batch.trained.to(device))
 
 
 @torch.no_grad()
@@ -128,7 +123,7 @@ def heldout_scores(score: Scoring, heldout: dict[str, Batch], device: torch.devi
         for tokens, trained in zip(
             windows.tokens.split(EVALUATION_ROWS), windows.trained.split(EVALUATION_ROWS), strict=True
         ):
-            batch = to_device(Batch(tokens, trained), device)
+            batch = Batch(tokens, trained).to(device)
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
                 found, logits = score(batch)
             scores.append(found)

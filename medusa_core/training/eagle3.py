@@ -80,7 +80,7 @@ def layer_recipe(
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         reading = Reading(base, batch.tokens, layer.layers)
-        return HeadScores(*unrolled.scores(reading, batch.trained).T), reading.logits
+        return unrolled.scores(reading, batch.trained), reading.logits
 
     return Recipe(
         layer.stage,

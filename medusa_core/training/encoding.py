@@ -249,7 +249,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _ranges_by_offset(document: _Rendered, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Token ranges of the answers: a token belongs where its first character that is no blank stands."""
+    """Token ranges of the answers: a token belongs where its first character stands that is not blank."""
     text = document.text
     starts = [end - len(text[begin:end].lstrip() or text[begin:end]) for begin, end in offsets]
     return [(bisect_left(starts, begin), bisect_left(starts, end)) for begin, end in document.answers]

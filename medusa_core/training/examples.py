@@ -25,10 +25,10 @@ END_OF_TEXT = "<|endoftext|>"
 ROLES = ("system", "user", "assistant")
 SHAPES = '{"text"}, {"prompt", "response"} or {"messages": [{"role", "content"}, ...]}'
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
-_LINE_BYTES = 2**25  # a longer line is no example but a file of another kind
+_LINE_BYTES = 2**25  # a file with a longer line is of another kind
 _DOCUMENT_BYTES = 2**28
 _PIECE_BYTES = 2**20
-# First bytes of kinds of files that are no text, though a part of them could be read as such.
+# First bytes of files that are not text, although part of them could be read as text.
 _OTHER_KINDS = {
     b"%PDF-": "a PDF",
     b"PK\x03\x04": "a zip archive, as .docx, .odt and .epub are",
@@ -156,7 +156,9 @@ def _read_documents(file: Path) -> Iterator[Example]:
                 f"line {number} of {file} is not UTF-8 ({error.reason}): save it as UTF-8"
             ) from error
         if not piece or (new_line and piece.strip() == END_OF_TEXT.encode()):
-            yield from _document(parts, f"line {first} of {file}")
+            document = "".join(parts).replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+            if document.strip():
+                yield Example(document, (), paired=False, place=f"line {first} of {file}")
             parts, size, first = [], 0, number + 1
         else:
             parts.append(text)
@@ -168,12 +170,6 @@ def _read_documents(file: Path) -> Iterator[Example]:
             )
         new_line = piece.endswith(b"\n")
         number += new_line
-
-
-def _document(parts: list[str], place: str) -> Iterator[Example]:
-    text = "".join(parts).replace("\r\n", "\n").replace("\r", "\n").strip("\n")
-    if text.strip():
-        yield Example(text, (), paired=False, place=place)
 
 
 # --- JSON lines

@@ -30,7 +30,7 @@ _BYTE = 2**30  # position after the text: on Windows a locked byte cannot be rea
 def locked_folder(folder: Path, way_out: str = "choose another --out") -> Iterator[None]:
     """Make the folder and hold its lock; at the end the lock goes, and the folder where nothing came into it.
 
-    Errors of the system that name no file name the folder.
+    System errors without the name of a file get that of the folder.
 
     Raises MedusaError when another process holds it, or the lock is a link, which could lead anywhere, or a
     file of another program; or OSError.
@@ -86,9 +86,10 @@ def _take(file: TextIO, path: Path, way_out: str) -> None:
                 error.strerror,
             )
     if taken:
-        raise MedusaError(
-            f"another process{_named_in(file)} works in {path.parent}: wait for it, stop it, or {way_out}"
-        )
+        file.seek(0)
+        number = file.read(20).strip()  # as the process that holds the lock wrote it down
+        who = f" ({number})" if number.isdecimal() else ""
+        raise MedusaError(f"another process{who} works in {path.parent}: wait for it, stop it, or {way_out}")
 
 
 def _lock(file: TextIO) -> None:
@@ -99,10 +100,3 @@ def _lock(file: TextIO) -> None:
     msvcrt = import_module("msvcrt")  # on Windows alone
     os.lseek(file.fileno(), _BYTE, os.SEEK_SET)
     msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-
-
-def _named_in(file: TextIO) -> str:
-    """The number of the process that holds the lock, as it wrote it down."""
-    file.seek(0)
-    number = file.read(20).strip()
-    return f" ({number})" if number.isdecimal() else ""

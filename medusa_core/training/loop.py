@@ -32,7 +32,7 @@ Metrics = dict[str, float]
 Losses = dict[str, torch.Tensor]
 End = Callable[[], bool]  # asked before the first step and after each: whether the run ends here
 LOG_EVERY = 10
-# What may differ between the two parts of a run that was broken off.
+# Settings that may differ when a run is resumed.
 _FREE_TO_CHANGE = {
     "evaluate_every", "checkpoint_every", "checkpoint_minutes", "track", "out", "compile", "data_root",
 }  # fmt: skip
@@ -61,7 +61,7 @@ class Schedule:
     """Learning-rate factor over a run: linear warm-up, constant, linear or cosine decay to zero.
 
     A function of the step alone, so that a resumed run may be longer. transformers' schedules start at a
-    rate of zero, and by them the first step would change nothing.
+    rate of zero, so their first step would change nothing.
     """
 
     steps: int
@@ -114,7 +114,7 @@ class TrainRun:
     ) -> Generator[Progress, None, None]:
         """Take the remaining steps. ``losses_of(step, pass)`` returns tensors, "loss" the one to minimise.
 
-        ``end`` makes another step the last one; all processes must be told the same.
+        ``end`` may end the run before its last step; it must say the same in all processes.
         Raises MedusaError when the loss is not finite, or the course of the watched one shows divergence.
         """
         parameters = [p for o in self._optimizers for g in o.param_groups for p in g["params"]]

@@ -68,18 +68,17 @@ def medusa1(config: Medusa1Config, run: DrafterRun) -> Recipe:
         return hidden, batch.tokens, batch.trained
 
     save = partial(save_heads, heads, base=base_name(config))
-    parts = HeadRecipe("heads", HeadLosses(heads, head_losses), inputs, scoring(model, heads), save)
+    score = partial(score_heads, model, heads)
+    parts = HeadRecipe("heads", HeadLosses(heads, head_losses), inputs, score, save)
     return heads_recipe(config, run, model, parts)
 
 
-def scoring(model: PreTrainedModel | PeftModel, heads: MedusaHeads) -> Scoring:
+def score_heads(
+    model: PreTrainedModel | PeftModel, heads: MedusaHeads, batch: Batch
+) -> tuple[HeadScores, torch.Tensor]:
     """Scores of Medusa heads on what the model makes of held-out text."""
-
-    def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
-        hidden, logits = read_base(model, batch.tokens)
-        return scores_of(predictions(heads, hidden, batch.tokens, batch.trained)), logits
-
-    return score
+    hidden, logits = read_base(model, batch.tokens)
+    return scores_of(predictions(heads, hidden, batch.tokens, batch.trained)), logits
 
 
 def heads_recipe(config: HeadsConfig, run: DrafterRun, model: PreTrainedModel, heads: HeadRecipe) -> Recipe:

@@ -47,7 +47,7 @@ from medusa_core.training.losses import (
     sine_weight,
     weighted_sum,
 )
-from medusa_core.training.medusa1 import medusa1, scoring, start_heads
+from medusa_core.training.medusa1 import medusa1, score_heads, start_heads
 
 MERGED = "model"  # the merged model's folder inside the run folder
 
@@ -114,7 +114,7 @@ def _joint(config: Medusa2Config, run: DrafterRun) -> Recipe:
 
     def score(batch: Batch) -> tuple[HeadScores, torch.Tensor]:
         joint.eval()
-        found = scoring(model, heads)(batch)
+        found = score_heads(model, heads, batch)
         joint.train()
         return found
 

@@ -45,11 +45,12 @@ def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[
 def muon_and_adamw(
     weights: Named, matrix_rate: float, rate: float, weight_decay: float
 ) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices that are no table of tokens, AdamW for all else; decay is that of matrices."""
+    """Muon for matrices other than tables of tokens, AdamW for the rest; ``weight_decay`` is Muon's."""
     weights = [(name, weight) for name, weight in weights if weight.requires_grad]
     matrices = [weight for name, weight in weights if _is_matrix(name, weight)]
     others = [weight for name, weight in weights if not _is_matrix(name, weight)]
-    muon = (torch.optim.Muon if _multiplies_bf16(weights) else Muon)(
+    fast = cpu_has_bf16() or all(weight.device.type != "cpu" for _, weight in weights)
+    muon = (torch.optim.Muon if fast else Muon)(
         matrices, lr=matrix_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
     )
     return [muon, torch.optim.AdamW(others, lr=rate, betas=_BETAS, weight_decay=0.0, fused=True)]
@@ -90,10 +91,6 @@ def _orthogonal(matrix: torch.Tensor, coefficients: tuple[float, float, float], 
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.T if tall else x
-
-
-def _multiplies_bf16(weights: Named) -> bool:
-    return all(weight.device.type != "cpu" for _, weight in weights) or cpu_has_bf16()
 
 
 def _is_matrix(name: str, weight: torch.nn.Parameter) -> bool:

@@ -33,7 +33,7 @@ RECIPES: dict[str, tuple[type[RunConfig], str]] = {
 }
 
 
-def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator[Progress, None, None]:
+def train(config: RunConfig, end: Callable[[], bool] = lambda: False) -> Generator[Progress, None, None]:
     """Run the recipe the settings belong to; the last record's ``folder`` is the result.
 
     ``end`` is asked before the first step and after each: where it says yes, the result is what was learned
@@ -46,7 +46,7 @@ def train(config: RunConfig, end: Callable[[], bool] | None = None) -> Generator
     with locked_folder(Path(config.out)):
         # Imported here, since peft and the data pipeline take seconds.
         recipe = pkgutil.resolve_name(f"medusa_core.training.{name}")
-        yield from recipe(config, end=end or (lambda: False))
+        yield from recipe(config, end=end)
 
 
 def result_of(config: DrafterConfig, folder: Path) -> LoadConfig:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from medusa_core.checkpoints.files import read_json
@@ -59,6 +61,11 @@ def result_of(folder: Path) -> dict[str, Any] | None:
         return None
     whole = type(result.get("step")) is int and type(result.get("tokens")) is int
     return result if whole and all(map(_is_number, result.values())) else None
+
+
+def heldout_mean(record: Mapping[str, float], end: str) -> float:
+    """The mean over the kinds of held-out text of a score whose name ends so."""
+    return mean(v for name, v in record.items() if name.startswith("heldout/") and name.endswith(end))
 
 
 def append_metrics(folder: Path, record: dict[str, float]) -> None:

@@ -18,6 +18,7 @@ from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.model.features import Features
 from medusa_core.model.recording import forward_with_features
 from medusa_core.model.rotary import RotaryTable
+from medusa_core.training.losses import HeadScores
 
 # A draft model with its rotations, embeddings, features and a number of steps → each step's outputs, as
 # ``unrolled_outputs`` lays them out.
@@ -96,11 +97,8 @@ class UnrolledLosses(torch.nn.Module):
         logits = base[..., self._known] if self.model.shape.maps_tokens else base
         return logits.float().softmax(dim=-1)
 
-    def scores(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
-        """Each step's mean loss, shares of rows whose first guess, or one of five, is right, and rows [4].
-
-        All rows count whose token does; a base's best token that cannot be drafted is never guessed.
-        """
+    def scores(self, reading: Reading, trained: torch.Tensor) -> HeadScores:
+        """The scores of each step. A base's best token that cannot be drafted counts as never guessed."""
         wanted = self._wanted(reading.logits)
         best = reading.logits.argmax(dim=-1)
         found = []
@@ -115,7 +113,7 @@ class UnrolledLosses(torch.nn.Module):
             hits = [((higher < guesses) & known).float().sum() / count for guesses in (1, 5)]
             loss = _mean_entropy(logits, right, torch.ones_like(known))
             found.append(torch.stack([loss, *hits, counted.sum().float()]))
-        return torch.stack(found)
+        return HeadScores(*torch.stack(found).T)
 
 
 def _mean_entropy(logits: torch.Tensor, wanted: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:

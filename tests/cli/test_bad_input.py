@@ -256,14 +256,14 @@ def test_what_the_model_writes_may_go_on_as_context(shop, monkeypatch):
 
 
 LINES = {
-    "no JSON": ("{", r"line 1 of .*: it is no JSON \(.*\)", 'write {"prompt"'),
-    "a list": ("[1]", "it is no JSON object", 'write {"prompt"'),
-    "a number for a prompt": ('{"prompt": 3}', 'its "prompt" is no text', 'write {"prompt"'),
-    "a question that is none": ('{"question": null}', 'its "question" is no text', 'write {"prompt"'),
+    "no JSON": ("{", r"line 1 of .*: it is not JSON \(.*\)", 'write {"prompt"'),
+    "a list": ("[1]", "it is not a JSON object", 'write {"prompt"'),
+    "a number for a prompt": ('{"prompt": 3}', 'its "prompt" is not text', 'write {"prompt"'),
+    "a question that is none": ('{"question": null}', 'its "question" is not text', 'write {"prompt"'),
     "no turn": ('{"turns": []}', "it has no prompt", 'write {"prompt"'),
     "turns that are a text": ('{"turns": "abc"}', "it has no prompt", 'write {"prompt"'),
     "something else": ('{"instruction": "abc"}', "it has no prompt", 'write {"prompt"'),
-    "brackets without end": ("[" * 100_000, "it is no JSON .*nested too deeply", 'write {"prompt"'),
+    "brackets without end": ("[" * 100_000, "it is not JSON .*nested too deeply", 'write {"prompt"'),
     "nothing": ("\n\n", "holds no prompt", "write one a line"),
     "bytes that are no text": (b'{"prompt": "\xe9"}', "cannot read the prompts .*no UTF-8", "lines in UTF-8"),
 }  # fmt: skip

@@ -43,7 +43,7 @@ def test_chat_that_reads_a_pipe(command, engine_folder, monkeypatch, number, exi
     argv = ["chat", "--model", engine_folder, "--max-new-tokens", 50, "--ignore-eos"]
     code, _, err = command(argv, typed="abc\nabc\n")
     assert (code, err.splitlines()[-1]) == (exit_code, "stopped")
-    assert err.count("broken off") == 1
+    assert err.count("interrupted") == 1
 
 
 @BOTH

@@ -87,7 +87,7 @@ def test_results_for_a_reader(run):
     assert out.splitlines()[0] == "--- 1 of 2 ---"
     assert out.splitlines()[2:4] == [
         "--- 2 of 2 ---",
-        'error: it is no JSON (Expecting value, column 1): write {"prompt": "…"} or {"turns": ["…"]}',
+        'error: it is not JSON (Expecting value, column 1): write {"prompt": "…"} or {"turns": ["…"]}',
     ]
 
 

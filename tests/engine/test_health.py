@@ -85,10 +85,12 @@ def test_fresh_heads_are_untrained(engine, shared):
 def test_heads_that_are_never_right_are_blamed_and_not_the_text(engine, monkeypatch):
     """The tiny model repeats itself, which says little about heads unless they never guess it."""
 
-    def wrong(asked, _, text):
+    asked = head_check._asked_of(engine)
+
+    def wrong(text):
         return torch.full((asked.count, len(text.tokens) - text.start), -1)
 
-    monkeypatch.setattr(head_check._Asked, "guesses", wrong)
+    monkeypatch.setattr(head_check, "_asked_of", lambda _: replace(asked, guesses=wrong))
     report = check_heads(engine)
     assert report.verdict == "doubtful"
     assert "do not seem to belong together: head 1 is right 0% of the time" in report.message

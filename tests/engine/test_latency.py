@@ -109,12 +109,11 @@ def test_steps_with_a_shallower_tree_do_not_count(engine):
         ({"sizes": (4, 257)}, "give 1 to 256"),
         ({"rounds": 0}, "rounds is 0: give 1 to 1000"),
         ({"rounds": 1001}, "rounds is 1001: give 1 to 1000"),
-        ({"prompts": []}, "no prompts"),
     ],
 )
 def test_impossible_measurements_are_named(engine, changes, words):
     with pytest.raises(MedusaError, match=words):
-        next(measure_latency(**({"engine": engine, "prompts": PROMPTS} | changes)))
+        next(measure_latency(engine, PROMPTS, **({"sizes": (4,), "rounds": 1, "new_tokens": 8} | changes)))
 
 
 # ---- the curve ------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ PHASES = ("propose", "verify", "accept", "commit")
 
 def limits(engine, nodes=1, positions=10, runs=1, **settings):
     step = MeanStep(nodes, positions, 1.0, MS, runs)
-    return step_limits.step_limits(engine, GenerationConfig.of(**settings), step, Ceilings(engine))
+    found = step_limits.step_limits(engine, GenerationConfig.of(**settings), step, Ceilings(engine))
+    return found.get("limits")
 
 
 def test_operations_of_verify_are_those_of_the_model(slow_machine, model):

@@ -71,7 +71,7 @@ def test_the_error_of_a_ratio_agrees_with_leaving_out_one_prompt_at_a_time():
 def test_parts_and_unions_of_logs():
     log = log_of([(1, 1, 1), (2, 1, 1), (3, 1, 1)])
     assert rows.by_prompt(log.only([0, 2]), lambda m: len(m.tokens)) == [1, 3]
-    assert rows.by_prompt(rows.merged([log, log]), lambda m: len(m.tokens)) == [2, 4, 6]
+    assert rows.by_prompt(MethodLog(log.rounds * 2), lambda m: len(m.tokens)) == [2, 4, 6]
 
 
 def test_repeated_pieces_are_counted_within_a_text():

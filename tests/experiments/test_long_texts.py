@@ -9,9 +9,9 @@ import tiny
 from tiny_experiments import build_setup
 
 from medusa_core.errors import MedusaError
-from medusa_core.experiments.settings import RunSettings
+from medusa_core.experiments.settings import PLAIN, RunSettings
 from medusa_core.experiments.setup import Setup
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN, Settings, measurement
+from medusa_core.experiments.tokenswift import PENALTY, Settings, measurement
 from medusa_core.experiments.tokenswift.measurement import measure, series_of
 from medusa_core.longrun.segments import decode_segments
 
@@ -90,7 +90,7 @@ def test_an_ablation_changes_one_setting_and_plain_decoding_where_it_is_of_the_r
         (Settings(lengths="0,5"), "lengths is '0,5'"),
         (Settings(lengths="5", method="eagle3"), "--method is 'eagle3', which cannot be run here"),
         (Settings(lengths="5", vary="draft_budget=32"), "--vary has 'draft_budget=32': write NAME=VALUE"),
-        (Settings(lengths="5", vary="penalty=much"), "'much' is no value of penalty"),
+        (Settings(lengths="5", vary="penalty=much"), "'much' is not a value of penalty"),
         (Settings(lengths="5", vary="penalty=0.5"), "penalty is 0.5, the smallest is 1"),
     ],
 )

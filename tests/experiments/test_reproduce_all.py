@@ -95,11 +95,11 @@ def test_one_record_is_made_once_by_one_command_on_one_kind(tmp_path, monkeypatc
         return headline(name=name, machine=machine, engine=ENGINE_VERSION, command=command, model=model)
 
     command = "python -m medusa_core reproduce figure3 --limit 1"
-    place_of, of_this_engine = store.place_of, store.of_this_engine
+    place_of, current = store.place_of, reproduce.current_record
     monkeypatch.setattr(reproduce, "measured", measured)
     monkeypatch.setattr(reproduce, "load_with_line", lambda load: engine)
     monkeypatch.setattr(store, "place_of", lambda record: place_of(record, tmp_path))
-    monkeypatch.setattr(store, "of_this_engine", lambda name, kind, _: of_this_engine(name, kind, tmp_path))
+    monkeypatch.setattr(reproduce, "current_record", lambda name, kind: current(name, kind, tmp_path))
     monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
     flags = ["reproduce", "figure3", "--store", "--limit", "1"]
     for limit in ("", "avx512_bf16", "avx2"):

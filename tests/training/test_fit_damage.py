@@ -11,10 +11,11 @@ from fits import RATES
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.answers import PROGRESS
+from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import PLAN, first_plan, read_plan, size_plan, write_plan
 from medusa_core.training.fit.prompts import HELDOUT, HeldOut, read_heldout, write_heldout
 from medusa_core.training.fit.report import _part
-from medusa_core.training.fit.run import DONE, _once, _result
+from medusa_core.training.fit.run import DONE, _once, _training
 from medusa_core.training.fit.settings import FitConfig
 
 BROKEN = {"cut": b'{"a": 1', "a list": b"[1]", "brackets": b"[" * 100_000}
@@ -77,9 +78,10 @@ def test_damaged_notes_of_stages_end_in_one_line(tmp_path, name):
 def test_a_damaged_result_names_the_stage_to_do_again(tmp_path, name):
     run = tmp_path / "train-heads"
     run.mkdir()
-    refused(lambda: _result(run, tmp_path), "result.json is missing or damaged")
+    config, recipes = FitConfig(out=str(tmp_path)), {"heads": Medusa1Config(out=str(run))}
+    refused(lambda: _training(config, recipes), "result.json is missing or damaged")
     (run / "result.json").write_bytes(BROKEN[name])
-    refused(lambda: _result(run, tmp_path), "take 'heads' out of .*done.json to do that stage again")
+    refused(lambda: _training(config, recipes), "take 'heads' out of .*done.json to do that stage again")
 
 
 def test_damaged_accuracies_of_the_result_end_in_one_line(tmp_path):

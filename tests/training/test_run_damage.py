@@ -93,9 +93,9 @@ def other_optimizer(state):
 
 
 CHECKPOINTS = {
-    "cut": (lambda folder: cut(folder / NEWEST, 0.6), "is cut off, damaged or no checkpoint"),
+    "cut": (lambda folder: cut(folder / NEWEST, 0.6), "is cut off, damaged or not a checkpoint"),
     "a bit flipped": (lambda folder: flip_a_bit(folder / NEWEST), "is damaged, the checksum of"),
-    "foreign": (lambda folder: torch.save({"weight": torch.ones(3)}, folder / NEWEST), "is no checkpoint"),
+    "foreign": (lambda folder: torch.save({"weight": torch.ones(3)}, folder / NEWEST), "is not the check"),
     "with code": (with_code, r"holds code \(\S+\), which was not run"),
     "a folder": (
         lambda folder: ((folder / NEWEST).unlink(), (folder / NEWEST).mkdir()), "cannot be read .*directory"
@@ -106,7 +106,7 @@ CHECKPOINTS = {
         r"belongs to another model or recipe \(odd\)",
     ),
     "NaN": (first_weight(lambda t: t * torch.nan), "has no finite numbers in"),
-    "no step": (drop("step"), "is no checkpoint of a run"),
+    "no step": (drop("step"), "is not the checkpoint of a run"),
     "a step of another type": (lambda f: changed(f, lambda s: s.update(step="25")), "has the step '25'"),
     "another course": (
         lambda f: changed(f, lambda s: s.update(course={"first": "x"})), "has no course of the loss"
@@ -124,7 +124,7 @@ CHECKPOINTS = {
     "shapes of the optimizer": (
         set_first("exp_avg", torch.ones(2, 2)), r"AdamW state \(exp_avg\) that does not fit the weights"
     ),
-    "no tensor in the optimizer": (set_first("exp_avg", 3.0), r"state \(exp_avg\) that is no tensor"),
+    "no tensor in the optimizer": (set_first("exp_avg", 3.0), r"state \(exp_avg\) that is not a tensor"),
 }  # fmt: skip
 
 

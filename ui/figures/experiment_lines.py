@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 
 from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN
+from medusa_core.experiments.settings import PLAIN
+from medusa_core.experiments.tokenswift import PENALTY
 from medusa_core.trace.replay.colours import palette
 from ui.figures.method_speeds import series_title
 from ui.figures.palette import errors, new_figure

@@ -43,13 +43,10 @@ def add_page_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def port_number(text: str) -> int:
-    """A value of --port. Raises argparse's error for what is no port."""
+    """A value of --port. Raises argparse's error for anything else."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 5 and 1 <= int(text) <= LARGEST_PORT):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no port: choose one from 1 to {LARGEST_PORT}")
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a port: choose one from 1 to {LARGEST_PORT}")
     return int(text)
-
-
-PAGE = "app:open_page"  # in app.py; named as text, since the engine must not import the page
 
 
 def run(args: argparse.Namespace) -> None:
@@ -57,4 +54,4 @@ def run(args: argparse.Namespace) -> None:
     folder = str(project_folder())
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    pkgutil.resolve_name(PAGE)(args)
+    pkgutil.resolve_name("app:open_page")(args)  # in app.py; named as text: the engine imports no page

@@ -113,7 +113,7 @@ class _Chat:
     def _figures(self, reply: Reply) -> str:
         summary = reply.summary
         end: dict[str | None, str] = {
-            None: "broken off",
+            None: "interrupted",
             "length": f"cut by --max-new-tokens {self.config.max_new_tokens}",
             "context": "the context is full",
         }
@@ -149,7 +149,7 @@ def _lines() -> Iterator[str]:
         except EOFError:
             return
         except UnicodeDecodeError as error:
-            raise MedusaError(f"the input is no UTF-8 text ({error.reason}): convert it") from error
+            raise MedusaError(f"the input is not UTF-8 text ({error.reason}): convert it") from error
         if not line:
             return
         yield line.rstrip("\r\n")

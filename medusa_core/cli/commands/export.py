@@ -15,11 +15,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
         "export", help="write a run as one HTML file, or a folder for another program", description=__doc__
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    _add_custom_generate(actions)
-    _add_replay(actions)
-
-
-def _add_custom_generate(actions: argparse._SubParsersAction) -> None:
     folder = actions.add_parser(
         "custom-generate",
         help="Medusa for model.generate(..., custom_generate=FOLDER)",
@@ -28,9 +23,6 @@ def _add_custom_generate(actions: argparse._SubParsersAction) -> None:
     )
     folder.add_argument("folder", type=Path, help="where to; it must be new or empty")
     folder.set_defaults(run=f"{__name__}:write_folder")
-
-
-def _add_replay(actions: argparse._SubParsersAction) -> None:
     replay = actions.add_parser(
         "replay",
         help="one HTML file that replays a run in any browser",

@@ -64,8 +64,19 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
         f"{shape.width}, {shape.vocabulary:,} tokens; {heads}, {config.recipe}"
     )
     table = new_table("stage", "what", "about", padding=(0, 1), title=f"Time, {title}", title_justify="left")
+    batch = f"{plan.batch_tokens:,} a step"
+    if plan.pass_tokens < plan.batch_tokens:
+        batch += f" in {plan.batch_tokens // plan.pass_tokens} passes"
+    work = {
+        "probe": "a batch of answers, a few training steps",
+        "answers": f"{plan.answers:,} texts by the model itself, {plan.rates.answers:,.0f} tokens/s",
+        "heads": f"{plan.tokens:,} training tokens, {batch}, {plan.rates.heads:,.0f} tokens/s",
+        "heads and adapter": f"{plan.joint_tokens:,} training tokens, {plan.rates.joint or 0:,.0f} tokens/s",
+        "calibration and measuring": f"{plan.heldout_prompts} prompts each at most, {plan.heldout_tokens} "
+        f"tokens; plain decoding {plan.rates.decoding:,.0f} tokens/s",
+    }
     for stage, seconds in plan.seconds.items():
-        table.add_row(stage, _work(prepared, stage), _duration(seconds))
+        table.add_row(stage, work[stage], _duration(seconds))
     table.add_row("all", f"asked for {config.minutes:g} min", _duration(plan.total_seconds))
     console.print(table)
     table = new_table(
@@ -79,21 +90,6 @@ def _print_estimate(config: FitConfig, prepared: Prepared) -> None:
     for note in prepared.notes:
         print(f"note: {note}")
     sys.stdout.flush()
-
-
-def _work(prepared: Prepared, stage: str) -> str:
-    plan = prepared.plan
-    batch = f"{plan.batch_tokens:,} a step"
-    if plan.pass_tokens < plan.batch_tokens:
-        batch += f" in {plan.batch_tokens // plan.pass_tokens} passes"
-    return {
-        "probe": "a batch of answers, a few training steps",
-        "answers": f"{plan.answers:,} texts by the model itself, {plan.rates.answers:,.0f} tokens/s",
-        "heads": f"{plan.tokens:,} training tokens, {batch}, {plan.rates.heads:,.0f} tokens/s",
-        "heads and adapter": f"{plan.joint_tokens:,} training tokens, {plan.rates.joint or 0:,.0f} tokens/s",
-        "calibration and measuring": f"{plan.heldout_prompts} prompts each at most, {plan.heldout_tokens} "
-        f"tokens; plain decoding {plan.rates.decoding:,.0f} tokens/s",
-    }[stage]
 
 
 def _print_report(report: dict, out: Path) -> None:

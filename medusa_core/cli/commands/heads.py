@@ -49,9 +49,6 @@ def register(subparsers: argparse._SubParsersAction) -> None:
     check.set_defaults(run=f"{__name__}:run_check")
 
 
-_MOST = {"num_heads": 16, "layers": 8}  # limits of the training recipes
-
-
 def run_init(args: argparse.Namespace) -> None:
     """Write heads that guess what the base says, in the dtype of its LM head.
 
@@ -67,9 +64,10 @@ def run_init(args: argparse.Namespace) -> None:
 
     out = check_output_folder(os.path.expanduser(args.out), "--out")
     count, layers, share = args.num_heads, args.layers, args.share_lm_head
-    for name, value in (("num_heads", count), ("layers", layers)):
-        if not 1 <= value <= _MOST[name]:
-            raise MedusaError(f"--{name.replace('_', '-')} is {value}: give 1 to {_MOST[name]}")
+    # The limits of the training recipes.
+    for flag, value, most in (("--num-heads", count, 16), ("--layers", layers, 8)):
+        if not 1 <= value <= most:
+            raise MedusaError(f"{flag} is {value}: give 1 to {most}")
     folder = locate_model(args.model) if args.model else embedded_model()
     check_target(out, folder, args.force)
     lm_head = read_lm_head(folder)

@@ -1,6 +1,6 @@
 """``train``: the recipes, each a run folder with config, metrics, checkpoints, a card and the result.
 
-A run that was broken off goes on when the same command is given again; Ctrl-C and SIGTERM end it after its
+The same command given again resumes a run that was interrupted; Ctrl-C and SIGTERM end it after its
 step, with a checkpoint. Several GPUs or processes: ``accelerate launch -m medusa_core train ...``.
 """
 
@@ -31,7 +31,7 @@ def register(subparsers: argparse._SubParsersAction) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Train, or go on with a run that was broken off. Raises MedusaError for bad input."""
+    """Train, or resume a run that was interrupted. Raises MedusaError for bad input."""
     config = read_settings(RECIPES[args.recipe_name][0], args)
     follow(train(config), config.out)
 

@@ -12,10 +12,10 @@ from medusa_core.drafters._options import check_options
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.turns import Runner
+from medusa_core.evaluation.turns import MethodLog
 from medusa_core.experiments.figure5 import QUALITY, Settings
 from medusa_core.experiments.quality import require_same_tokens, right_sums, written_quality
-from medusa_core.experiments.rows import distinct_share, make_row, merged
+from medusa_core.experiments.rows import distinct_share, make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.loading.load import load_engine
 
@@ -36,20 +36,21 @@ class Point:
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Every setting on every prompt; a round is a seed of the settings that draw. Raises MedusaError."""
-    engine = setup.require_heads()
+    engine = setup.engine
+    nodes = medusa_draft(engine).tree("default").size
     points = sweep(read_epsilons(settings.epsilons), settings.temperature)
     judge, words = load_judge(setup, settings.judge)
     seeds = range(setup.run.rounds)
-    runners: dict[str, Runner] = {
+    runners = {
         f"{point.label}, seed {seed}": setup.runner(engine, seed=seed, **point.changes)
         for point in points
         for seed in (seeds if point.random else [0])
     }
     logs = setup.interleave(runners, rounds=1)
-    nodes = medusa_draft(engine).tree("default").size
     rows = []
     for point in points:
-        log = merged([logs[name] for name in runners if name.startswith(f"{point.label}, seed ")])
+        of_seeds = [log for name, log in logs.items() if name.startswith(f"{point.label}, seed ")]
+        log = MethodLog([texts for log in of_seeds for texts in log.rounds])
         row = make_row(log, series=point.series, label=point.label, x=point.epsilon, tree_nodes=nodes)
         quality = written_quality(judge.target, setup.all_prompts, log)
         distinct = distinct_share(log.runs)

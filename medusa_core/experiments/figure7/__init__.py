@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from medusa_core.config import setting
 
 TITLE = "Draft models by the tokens they draft"
-QUALITY = None
 FORMULA = ", by the formula"
 
 

@@ -8,15 +8,12 @@ from medusa_core.config import pick_settings, whole_numbers
 from medusa_core.drafters import draft_model
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.evaluation.turns import Runner
 from medusa_core.experiments.figure7 import FORMULA, Settings
 from medusa_core.experiments.record import Row
-from medusa_core.experiments.rows import computed_row, make_row
-from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.experiments.rows import computed_row
+from medusa_core.experiments.setup import Case, Findings, Setup
 from medusa_core.experiments.variants import read_folders
 from medusa_core.loading.load import load_engine
-
-PLAIN = "plain decoding"
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
@@ -25,26 +22,16 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     for gamma in gammas:
         pick_settings(draft_model.Settings, {"draft_depth": gamma})
     engines = drafting_engines(setup, settings.draft_models)
-    runners: dict[str, Runner] = {PLAIN: setup.runner(setup.engine, method="none")}
-    runners |= {
-        _label(name, gamma): setup.runner(
-            engine, method=draft_model.NAME, draft_top_k=1, draft_depth=gamma, draft_nodes=gamma
-        )
-        for name, engine in engines.items()
-        for gamma in gammas
-    }
-    logs = setup.interleave(runners)
-    base = logs[PLAIN]
-    plain = make_row(base, base, series=PLAIN, label=PLAIN, tree_nodes=1)
+    cases = [Case.plain(setup.engine)]
+    for name, engine in engines.items():
+        for gamma in gammas:
+            chain = {"draft_top_k": 1, "draft_depth": gamma, "draft_nodes": gamma}
+            changes = {"method": draft_model.NAME, **chain}
+            cases.append(Case(_label(name, gamma), engine, changes, gamma + 1, name, gamma))
+    (plain, *found), _ = setup.compare(cases)
     rows, notes = [plain], []
     for name in engines:
-        measured = [
-            make_row(
-                logs[_label(name, gamma)], base, series=name, label=_label(name, gamma), x=gamma,
-                tree_nodes=gamma + 1,
-            )
-            for gamma in gammas
-        ]  # fmt: skip
+        measured = [row for row in found if row.series == name]
         share = min(1.0, max(0.0, measured[0].tokens_per_step.mean - 1))
         cost = measured[0].phase_ms["propose"] / plain.step_ms
         rows += [*measured, *(by_formula(name, gamma, share, cost, plain) for gamma in gammas)]

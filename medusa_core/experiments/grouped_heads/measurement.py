@@ -18,8 +18,7 @@ from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from medusa_core.experiments.grouped_heads import Settings
 from medusa_core.experiments.quality import Heldout, Text
-from medusa_core.experiments.rows import make_row
-from medusa_core.experiments.setup import Findings, Setup
+from medusa_core.experiments.setup import Case, Findings, Setup
 from medusa_core.experiments.train_variants import write_text
 from medusa_core.hardware.shapes import attention_kind, divisors
 from medusa_core.loading.load import load_engine
@@ -49,20 +48,14 @@ def measure(setup: Setup, settings: Settings) -> Findings:
             shared, trained, later
         )
     engines = {name: saved_and_loaded(setup, settings, name, model) for name, model in models.items()}
-    logs = setup.interleave({name: setup.runner(engine, method="none") for name, engine in engines.items()})
+    rows, _ = setup.compare([Case(name, engine, {"method": "none"}) for name, engine in engines.items()])
     texts = [Text(window[:1], window[1:]) for window in held_out.tolist()]
     losses = {name: Heldout.of(engine.target, texts) for name, engine in engines.items()}
-    base = next(iter(models))
-    rows = []
-    for name, engine in engines.items():
-        row = make_row(logs[name], logs[base], series=name, label=name, tree_nodes=1)
-        found = {
-            "quality": losses[name].mean(),
-            "quality_change": losses[name].change(losses[base]),
-            "cache_bytes": engine.target.cache_bytes(CACHED),
-            "same_texts": None,
-        }
-        rows.append(row.model_copy(update=found))
+    base = rows[0].label
+    for row in rows:
+        loss = losses[row.label]
+        row.quality, row.quality_change, row.same_texts = loss.mean(), loss.change(losses[base]), None
+        row.cache_bytes = engines[row.label].target.cache_bytes(CACHED)
     notes = [
         f"{settings.tokens:,} tokens of training, then {later:,} more where a row says trained on; the loss "
         f"is that of {len(texts)} windows of {windows.shape[1] - 1} tokens.",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from medusa_core.experiments.record import Row
 
 TITLE = "Every drafter, and what to expect on this machine"
-QUALITY = None
 ALL = "all kinds"
 STEP = "a step"  # the series of the times of a step by its nodes
 NAMES = {"none": "plain decoding", "medusa": "Medusa", "hf": "`generate`", "hf-lookup": "its prompt lookup"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from medusa_core.config import whole_numbers
 from medusa_core.drafters import method
 from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
-from medusa_core.engine import Engine
 from medusa_core.errors import counted
 from medusa_core.evaluation.bench import BASELINE, TRANSFORMERS, make_runners
 from medusa_core.evaluation.step_times import auto_tree_words, measure_step_times
@@ -15,23 +14,28 @@ from medusa_core.experiments.rows import make_row
 from medusa_core.experiments.setup import Findings, Setup
 from medusa_core.experiments.spec_bench import ALL, NAMES, STEP, Settings
 from medusa_core.trees.budget import PLAIN
-from medusa_core.trees.tree import MAX_NODES, Topology
+from medusa_core.trees.tree import MAX_NODES
 
 SECONDS = 6.0  # for the step times that choose Medusa's tree
 
 
 def measure(setup: Setup, settings: Settings) -> Findings:
     """Greedy runs in turns; rows by kind and method, then steps by nodes. Raises MedusaError."""
-    engine = _with_step_times(setup.engine)
+    engine, trees = setup.engine, {}
+    if NAME in engine.drafts:
+        if medusa_draft(engine).accuracies is not None:  # the tree "auto" is to be this machine's
+            engine = with_heads(engine, latency=tuple(measure_step_times(engine, SECONDS)))
+        sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2, MAX_NODES)})
+        trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
+        trees = {size: tree for size, tree in trees.items() if tree.size == size}  # there are guesses enough
     config, prompts = setup.config(), setup.all_prompts
     names = list(dict.fromkeys([BASELINE, *engine.methods(), *NAMES]))
     if NAME not in engine.drafts:
         names.remove(NAME)
     runners, left_out = make_runners(engine, prompts, names, config)
     names = list(runners)
-    trees = _trees(engine, settings) if NAME in engine.drafts else {}
     logs = setup.interleave(
-        runners | {f"{NAME} {size}": setup.runner(engine, tree) for size, tree in trees.items()}
+        runners | {f"{NAME} {size}": setup.runner(engine, tree=tree) for size, tree in trees.items()}
     )
     kinds = setup.places() | {ALL: range(len(prompts))}
     rows = [_row(name, logs, places, kind) for kind, places in kinds.items() for name in names]
@@ -47,23 +51,9 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     return Findings(rows, notes)
 
 
-def _with_step_times(engine: Engine) -> Engine:
-    """The engine with fresh step times, so that the tree "auto" is this machine's."""
-    if NAME not in engine.drafts or medusa_draft(engine).accuracies is None:
-        return engine
-    return with_heads(engine, latency=tuple(measure_step_times(engine, SECONDS)))
-
-
-def _trees(engine: Engine, settings: Settings) -> dict[int, Topology]:
-    """The best tree of each size that the heads can fill."""
-    sizes = sorted({*whole_numbers(settings.nodes, "nodes", 2, MAX_NODES)})
-    trees = {size: medusa_draft(engine).budget_tree(size - 1) for size in sizes}
-    return {size: tree for size, tree in trees.items() if tree.size == size}
-
-
 def _row(name: str, logs: dict[str, MethodLog], places: range, kind: str) -> Row:
     log, generate = logs[name].only(places), logs.get(TRANSFORMERS)
-    nodes = max(run.nodes for run in log.runs) if log.has_phases else None
+    nodes = log.nodes if log.has_phases else None
     beside = None if generate is None else generate.only(places)
     base = logs[BASELINE].only(places)
     return make_row(log, base, series=name, label=kind, tree_nodes=nodes, generate=beside)
@@ -81,11 +71,10 @@ def _fastest(rows: list[Row], kinds: list[str]) -> str:
 
 def _identical(logs: dict[str, MethodLog]) -> str:
     """A sentence on how many texts of each drafter equal plain decoding's."""
-    plain = [run.tokens for run in logs[BASELINE].rounds[0]]
-    same = {
-        name: sum(run.tokens == text for run, text in zip(log.rounds[0], plain, strict=True))
+    plain = logs[BASELINE]
+    same = [
+        f"{name} {log.same_texts(plain)}"
         for name, log in logs.items()
         if log.has_phases and method(name).mark  # it drafts something
-    }
-    counts = ", ".join(f"{name} {count}" for name, count in same.items())
-    return f"Texts identical to plain decoding's, of {len(plain)}: {counts}."
+    ]
+    return f"Texts identical to plain decoding's, of {len(plain.rounds[0])}: {', '.join(same)}."

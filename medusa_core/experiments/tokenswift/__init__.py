@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from medusa_core.config import setting
 
 TITLE = "Long texts by their length"
-QUALITY = None
-PLAIN, PENALTY, PREFILL = "plain decoding", "penalty", "prefill"
+PENALTY, PREFILL = "penalty", "prefill"
 
 
 @dataclass(frozen=True)

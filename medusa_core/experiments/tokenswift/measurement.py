@@ -16,8 +16,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.evaluation.speedup import speedup
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.rows import ratio, spread, spread_of
+from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.setup import Findings, Setup
-from medusa_core.experiments.tokenswift import PENALTY, PLAIN, PREFILL, Settings
+from medusa_core.experiments.tokenswift import PENALTY, PREFILL, Settings
 from medusa_core.loading.load import load_engine
 from medusa_core.longrun.memory import run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
@@ -66,18 +67,11 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     with tqdm(total=len(series) * len(prompts) * setup.run.rounds * lengths[-1], unit="token") as bar:
         for _ in range(setup.run.rounds):
             rounds.append([_in_turns(engine, prompt, series, lengths, bar) for prompt in prompts])
-    rows = [
-        _row(
-            rounds,
-            label,
-            one.plain,
-            lengths,
-            place,
-            engine.target.cache_bytes((one.prefill or len(prompts[0])) + length),
-        )
-        for label, one in series.items()
-        for place, length in enumerate(lengths)
-    ]
+    rows = []
+    for label, one in series.items():
+        for place, length in enumerate(lengths):
+            held = engine.target.cache_bytes((one.prefill or len(prompts[0])) + length)
+            rows.append(_row(rounds, label, one.plain, lengths, place, held))
     return Findings(rows, _notes(engine, rounds, series, len(prompts[0])), info=engine.info)
 
 
@@ -122,7 +116,7 @@ def varied(name: str, config: GenerationConfig, vary: str) -> dict[str, Series]:
         try:
             value: Any = type(default)(text)
         except ValueError as error:
-            raise MedusaError(f"--vary has {part!r}: {text!r} is no value of {key}") from error
+            raise MedusaError(f"--vary has {part!r}: {text!r} is not a value of {key}") from error
         changed = config if key == PREFILL else config.changed(**{key: value})
         pick_settings(method(name).settings, changed.options)
         prefill, words = value if key == PREFILL else 0, f"{key} {text}"

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -56,14 +55,14 @@ def write_result(
     )
     for found in measure_heads(engine, prompts, effort):
         watch(Progress(_STAGES[found.part], found.done, found.total, 0, 0.0))
-    write_accuracies(fitted, found.record(engine))
     tree = found.best_tree
-    write_tree(
-        fitted,
-        tree.choices,
-        expected_length=round(tree.expected_length, 4),
-        expected_tokens_per_second=round(tree.tokens_per_second or 0.0, 2),
-    )
+    expected = {
+        "expected_length": round(tree.expected_length, 4),
+        "expected_tokens_per_second": round(tree.tokens_per_second or 0.0, 2),
+    }
+    records = {ACCURACIES_NAME: found.record(engine), TREE_NAME: {"choices": tree.choices} | expected}
+    for name, record in records.items():
+        (fitted / name).write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def measure(config: FitConfig, plan: Plan, fitted: Path, heldout: HeldOut, watch: OnProgress) -> dict:
@@ -140,17 +139,3 @@ def _same_weights(engine: Engine, other: Engine) -> bool:
     return mine.keys() == theirs.keys() and all(
         mine[name].dtype == theirs[name].dtype and torch.equal(mine[name], theirs[name]) for name in mine
     )
-
-
-def write_tree(folder: Path, choices: Sequence[Sequence[int]], **figures: float) -> None:
-    """The tree beside heads, with what is expected of it."""
-    _write(folder / TREE_NAME, {"choices": [list(choice) for choice in choices]} | figures)
-
-
-def write_accuracies(folder: Path, record: dict[str, Any]) -> None:
-    """How often the heads beside it are right, and what else was measured of them."""
-    _write(folder / ACCURACIES_NAME, record)
-
-
-def _write(file: Path, record: dict[str, Any]) -> None:
-    file.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -20,7 +20,7 @@ from medusa_core.loading.model_size import ModelSize, base_bytes
 from medusa_core.model.quantization import packing_for
 from medusa_core.training.answers import LONGEST
 from medusa_core.training.base_model import uses_bf16
-from medusa_core.training.config import Medusa1Config, Medusa2Config
+from medusa_core.training.config import Medusa2Config
 from medusa_core.training.fit.settings import FitConfig
 from medusa_core.words import bytes_words
 
@@ -73,9 +73,10 @@ def fitting_pass(
         tokens //= 2
     needed = peak(config, shape, bytes_each, tokens)
     if needed > free:
+        place_words = "GPU memory" if device.type == "cuda" else "memory"
         fixes = list(_fixes(config, shape, device, bytes_each, tokens, free))
         raise MedusaError(
-            f"the fit needs about {bytes_words(needed)} of {_place(device)}, {bytes_words(free)} are free: "
+            f"the fit needs about {bytes_words(needed)} of {place_words}, {bytes_words(free)} are free: "
             + (f"use {' or '.join(fixes)}" if fixes else "take a smaller model or a larger machine")
         )
     return tokens, stages(config, shape, bytes_each, tokens), free
@@ -89,7 +90,7 @@ def peak(config: FitConfig, shape: ModelSize, bytes_each: int, pass_tokens: int)
 def target_of(config: FitConfig) -> tuple[torch.device, int]:
     """Where the fit runs, and bytes of a number of the base while it trains there. Raises MedusaError."""
     device = place(config.device, config.dtype).device
-    return device, 2 if uses_bf16(Medusa1Config(precision=config.precision), device) else _FLOAT32
+    return device, 2 if uses_bf16(config.precision, device) else _FLOAT32
 
 
 def _answers(config: FitConfig, shape: ModelSize, bytes_each: int) -> StageMemory:
@@ -171,7 +172,3 @@ def _fixes(
     if not fits and needed <= free:
         four = " --base-4bit" if "base_4bit" in every else ""
         yield f"--recipe medusa1 --heads 2 --share-lm-head{four} together ({bytes_words(needed)})"
-
-
-def _place(device: torch.device) -> str:
-    return "GPU memory" if device.type == "cuda" else "memory"

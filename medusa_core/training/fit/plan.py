@@ -1,6 +1,6 @@
 """From minutes and measured rates to numbers: how many answers, tokens, prompts a fit can afford.
 
-Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is broken off
+Pure arithmetic on a short probe's rates; the plan is kept in ``plan.json``, so that a fit that is interrupted
 goes on with the same numbers.
 """
 
@@ -92,7 +92,7 @@ def first_plan(config: FitConfig, width: int, context: int | None) -> Plan:
     batch = config.batch_tokens or max(2048, length)
     if batch % length:
         raise MedusaError(
-            f"--batch-tokens {batch} is no multiple of the {length} tokens of a window: make it one"
+            f"--batch-tokens {batch} is not a multiple of the {length} tokens of a window: make it one"
         )
     room = context or 4 * config.answer_tokens
     return Plan(
@@ -120,7 +120,8 @@ def size_plan(first: Plan, config: FitConfig, rates: Rates) -> Plan:
     work = max(available - rates.probe_seconds - LOADS * rates.load_seconds, _LEAST_SHARE * available)
     train_rate = rates.heads if not rates.joint else 2 / (1 / rates.heads + 1 / rates.joint)
     answered, trained = share_tokens((ANSWER_SHARE + TRAIN_SHARE) * work, rates.answers, train_rate)
-    batch = config.batch_tokens or max(_batch_for(trained), first.sequence_length)
+    usual = next((batch for batch, steps in _BATCHES if trained / batch >= steps), _SMALL_BATCH)
+    batch = config.batch_tokens or max(usual, first.sequence_length)
     parts = 2 if config.joint else 1
     tokens = max(round(trained / parts / batch), FEWEST_STEPS) * batch
     answers = max(round(answered / rates.tokens_per_answer), FEWEST_ANSWERS)
@@ -170,10 +171,6 @@ def expected_seconds(plan: Plan) -> dict[str, float]:
     if plan.joint_tokens and rates.joint:
         found["heads and adapter"] = rates.load_seconds + plan.joint_tokens / rates.joint
     return found | {"calibration and measuring": 2 * rates.load_seconds + rest / rates.decoding}
-
-
-def _batch_for(tokens: float) -> int:
-    return next((batch for batch, steps in _BATCHES if tokens / batch >= steps), _SMALL_BATCH)
 
 
 # --- the file

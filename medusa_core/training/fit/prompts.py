@@ -98,11 +98,10 @@ def prompt_ids(example: Example, tokenizer: PreTrainedTokenizerBase, prompt_toke
 
 
 def invented_prompts(
-    engine: Engine, answers: Path, count: int, prompt_tokens: int, seed: int
+    engine: Engine, openings: list[list[int]], count: int, prompt_tokens: int, seed: int
 ) -> list[list[int]]:
-    """Up to ``count`` different beginnings that the model draws, none of them that of an answer."""
+    """Up to ``count`` different beginnings that the model draws, none of which begins one of ``openings``."""
     tokenizer = engine.require_tokenizer()
-    openings = answer_openings(answers, tokenizer, prompt_tokens)
     begin = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     settings = GenerationConfig(method="none", temperature=INVENTED_TEMPERATURE, max_new_tokens=prompt_tokens)
     found: list[list[int]] = []
@@ -136,7 +135,8 @@ def heldout_of(
     Raises MedusaError when the model says the same over and over.
     """
     wanted = count if embedded else 2 * count
-    drawn = invented_prompts(engine, answers, wanted, prompt_tokens, seed)
+    openings = answer_openings(answers, engine.require_tokenizer(), prompt_tokens)
+    drawn = invented_prompts(engine, openings, wanted, prompt_tokens, seed)
     if len(drawn) < 2 * _LEAST:
         raise MedusaError(
             f"only {len(drawn)} different beginnings came in {_TRIES * wanted} tries: the model says the "
@@ -145,7 +145,6 @@ def heldout_of(
     if not embedded:
         half = len(drawn) // 2
         return HeldOut(drawn[:half], drawn[half:])
-    openings = answer_openings(answers, engine.require_tokenizer(), prompt_tokens)
     shipped = (ids for ids in shipped_prompts(engine) if not _begins_one(ids[:prompt_tokens], openings))
     return HeldOut(drawn, [ids for ids in shipped if ids not in drawn])
 

@@ -129,7 +129,7 @@ def advice(config: FitConfig, measured: dict) -> Iterator[str]:
         if not config.prompts:
             yield "Give --prompts like those you will ask: the heads then learn the text that matters."
         if not config.joint:
-            yield "Try --recipe medusa2: the base learns along and is easier to foresee."
+            yield "Try --recipe medusa2: the base learns along and is easier to predict."
     if speeds["overhead"] > speeds["tokens_per_step"]:
         model = measured["model"]
         if model["device"] == "cpu" and model["dtype"] == "float32":

@@ -1,7 +1,7 @@
 """The whole fit: plan, answers, training, calibration, tree, measurement, result. Every stage is done once.
 
 A stage that is finished is noted in ``done.json``, so the same command again goes on with the next; a stage
-that was broken off goes on where its own files say. Paper §2.2.
+that was interrupted resumes where its own files say. Paper §2.2.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from medusa_core.loading.model_size import ModelSize, model_size
 from medusa_core.training.base_model import base_folder, load_tokenizer
 from medusa_core.training.config import Medusa1Config
 from medusa_core.training.drafter_run import RESULT
-from medusa_core.training.encoding import Encoder
+from medusa_core.training.encoding import end_token
 from medusa_core.training.fit import prompts, stages
 from medusa_core.training.fit.measuring import load_result, measure, write_result
 from medusa_core.training.fit.memory import StageMemory, fitting_pass
@@ -32,7 +32,7 @@ from medusa_core.training.fit.settings import FitConfig
 from medusa_core.training.loop import Progress
 from medusa_core.training.recipes import train
 from medusa_core.training.run_folder import RESULT as RESULT_FILE
-from medusa_core.training.run_folder import read_record, result_of, write_record
+from medusa_core.training.run_folder import heldout_mean, read_record, result_of, write_record
 from medusa_core.training.self_distill import ANSWERS, self_distill
 
 DONE = "done.json"
@@ -59,7 +59,7 @@ def prepare(config: FitConfig, watch: OnProgress) -> Prepared:
     folder = Path(config.out)
     base = base_folder(config.model)
     tokenizer = load_tokenizer(base)
-    Encoder(tokenizer)  # raises when no text could be ended
+    end_token(tokenizer)  # raises when no text could be ended
     shape = model_size(base)
     begun = (folder / ANSWERS).is_dir()
     plan = read_plan(folder, config, begun=begun)
@@ -112,7 +112,7 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         measured = measure(config, plan, fitted, prompts.read_heldout(folder / prompts.HELDOUT), watch)
         if stages.is_embedded(config):
             measured["model"]["base"] = "the embedded model"
-        write_card(make_report(config, plan, fitted, measured, _training(config, folder)), fitted)
+        write_card(make_report(config, plan, fitted, measured, _training(config, recipes)), fitted)
 
     parts: dict[str, Callable[[], None]] = {
         "answers": partial(_consume, self_distill(stages.answer_config(config, plan)), watch)
@@ -166,11 +166,15 @@ def _heldout(config: FitConfig, plan: Plan, engine: Engine, folder: Path) -> pro
     return prompts.read_heldout(file)
 
 
-def _training(config: FitConfig, folder: Path) -> dict:
+def _training(config: FitConfig, recipes: dict[str, Medusa1Config]) -> dict:
     """What was trained and on what, from the runs' own files."""
+    folder, results = Path(config.out), []
+    for stage, recipe in recipes.items():
+        if (result := result_of(Path(recipe.out))) is None:
+            file = Path(recipe.out) / RESULT_FILE
+            raise MedusaError(f"{file} is missing or damaged: {_again(folder, stage)}")
+        results.append(result)
     answers = sum(len(file.read_bytes().splitlines()) for file in (folder / ANSWERS).glob("*.jsonl"))
-    runs = [folder / stages.HEADS_RUN, *([folder / stages.JOINT_RUN] if config.joint else [])]
-    results = [_result(run, folder) for run in runs]
     record: dict[str, Any] = {
         "answers": answers,
         "tokens": sum(result["tokens"] for result in results),
@@ -179,19 +183,6 @@ def _training(config: FitConfig, folder: Path) -> dict:
         else "from beginnings of its own",
     }
     if config.joint:
-        before, after = (_base_loss(result) for result in (results[0], results[-1]))
+        before, after = (heldout_mean(result, "/base") for result in results)
         record["base_loss"] = {"before": before, "after": after}
     return record
-
-
-def _result(run: Path, folder: Path) -> dict[str, float]:
-    if (result := result_of(run)) is None:
-        stage = "heads" if run.name == stages.HEADS_RUN else "heads and adapter"
-        raise MedusaError(f"{run / RESULT_FILE} is missing or damaged: {_again(folder, stage)}")
-    return result
-
-
-def _base_loss(result: dict[str, float]) -> float:
-    """The base's held-out loss, the mean over the kinds of text."""
-    losses = [v for name, v in result.items() if name.startswith("heldout/") and name.endswith("/base")]
-    return sum(losses) / len(losses)

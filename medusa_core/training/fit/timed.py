@@ -1,6 +1,6 @@
 """Training within minutes that can be stopped at any time: text is written, each stage is timed and sized.
 
-``fit`` knows its numbers beforehand, from a probe, so that it can be broken off and go on with the same;
+``fit`` knows its numbers beforehand, from a probe, so that it can be interrupted and resumed with the same;
 here each stage takes what time is left when it begins. Both run the same recipes. Paper §2.2.
 """
 

@@ -8,6 +8,7 @@ kept from the run, since the engine has them merged.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from zipfile import ZipFile, ZipInfo
 import gradio as gr
 
 from medusa_core.checkpoints.locate import has_adapter
-from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED
+from medusa_core.checkpoints.names import ACCURACIES_NAME, ADAPTER_CONFIG, ADAPTER_NAME, EMBEDDED, TREE_NAME
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.errors import MedusaError, counted
@@ -147,8 +148,6 @@ def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
 
     Raises MedusaError for heads that are too large.
     """
-    from medusa_core.training.fit.measuring import write_accuracies, write_tree  # noqa: PLC0415 - transformers
-
     draft = medusa_draft(engine)
     size = _BYTES_EACH * sum(p.numel() for p in draft.heads.parameters()) + package.adapter.size
     if size > MOST_BYTES:
@@ -159,8 +158,10 @@ def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
     with TemporaryDirectory(prefix="medusa-zip-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         save_heads(draft.heads, folder, package.base)
-        write_tree(folder, draft.tree("default").choices)
-        write_accuracies(folder, {"accuracies": draft.accuracies})
+        (folder / TREE_NAME).write_text(
+            json.dumps({"choices": draft.tree("default").choices}) + "\n", "utf-8"
+        )
+        (folder / ACCURACIES_NAME).write_text(json.dumps({"accuracies": draft.accuracies}) + "\n", "utf-8")
         (folder / "README.md").write_text(package.card, encoding="utf-8")
         for part, content in package.adapter.files:
             (folder / part).write_bytes(content)
