@@ -32,7 +32,7 @@ from ui.serving.admission import (
     takes_long,
     unread_by,
 )
-from ui.serving.event_check import Event, EventCheck
+from ui.serving.event_check import Event, read_event
 from ui.serving.page import Page
 from ui.serving.request_body import (
     BodyReader,
@@ -88,7 +88,6 @@ class HttpGuard:
         self._large = Rate(MOST_LARGE_EVENTS)
         self._whole = Rate(MOST_WHOLE)
         self._writing = asyncio.Semaphore()
-        self._events = EventCheck(page)
         self._joining: list[QueuedRequest] = []  # let in, and not yet in gradio's queue
         self._unqueued: list[str] = []  # addresses, one for each event that is being done at once
         self._open: list[str] = []  # addresses, one for each request that is being answered
@@ -145,7 +144,7 @@ class HttpGuard:
         body = await bodies.read(headers, receive)
         if service in (JOIN, UNQUEUED):
             queued = service == JOIN
-            event = await asyncio.to_thread(self._events.read, headers, body, queued=queued)
+            event = await asyncio.to_thread(read_event, self._page, headers, body, queued=queued)
             if large and not event.brings_file:
                 raise self._bodies[JOIN].too_large()
             MutableHeaders(scope=scope)["content-length"] = str(len(event.body))
