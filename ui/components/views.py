@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from medusa_core.trace.packed import packed
-from medusa_core.trace.replay.colours import css_variables
 from medusa_core.trace.replay.view import (
     drafter_colours,
     methods_script,
@@ -195,8 +194,7 @@ def learn_content(
 
 def learn_script() -> str:
     """All of the tour without gradio: it defines `mountLearn(host, content)`."""
-    colours = css_variables(".learn") + css_variables(".dark .learn", dark=True)
-    style = json.dumps(colours + read_web("learn/learn.css"))
+    style = json.dumps(read_web("learn/learn.css"))
     scripts = read_web(*(f"learn/{name}.js" for name in LEARN_SCRIPTS))
     # A function of its own keeps the tour's names apart from those of the view, which it uses.
     inside = f"const LEARN_STYLE = {style};\n{scripts}\nreturn mountLearn;"

@@ -34,7 +34,7 @@ def web_script() -> str:
 
 def view_style_script() -> str:
     """It defines `DECODE_VIEW_STYLE`, the style sheet of the view and of what is drawn like it."""
-    colours = css_variables(".mdv") + css_variables(".dark .mdv", dark=True)
+    colours = css_variables(".mdv, .learn") + css_variables(".dark .mdv, .dark .learn", dark=True)
     style = json.dumps(colours + read_web(*STYLES) + drafter_colours(".mdv", "--mdv-accept"))
     return f"const DECODE_VIEW_STYLE = {style};"
 
