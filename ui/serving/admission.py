@@ -126,9 +126,9 @@ def takes_long(function: Any) -> bool:
 
 
 def address_of(peer: str, forwarded: str = "") -> str:
-    """Whose request it is: ``peer``, or where that is a proxy, the last public address it was sent on for.
+    """Who sent a request: ``peer``, or behind a proxy the last public address in ``forwarded``.
 
-    Each proxy adds the address it was asked from at the end of X-Forwarded-For; what comes before may be
+    Each proxy appends the address that its request came from to X-Forwarded-For; what comes before may be
     anything the visitor likes. A peer with a public address is no proxy of ours.
     """
     chain = [part.strip() for part in forwarded.split(",")] if not _is_public(peer) else []
@@ -147,7 +147,7 @@ def asker(client: Any, headers: Headers, *, proxied: bool) -> str:
 
 @contextmanager
 def noted(item: T, notes: list[T]) -> Iterator[None]:
-    """Keeps the item in the list until this is left."""
+    """A context in which the list holds the item."""
     notes.append(item)
     try:
         yield

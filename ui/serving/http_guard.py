@@ -1,4 +1,4 @@
-"""What a request to the page may be: not too large, for a service that the page uses, one of a few runs.
+"""Which requests the page takes: of limited size, for services that it uses, and for a few runs at once.
 
 A layer in front of gradio's routes, which take a request of any size, fetch what a visitor names, and let one
 visitor take every place of the queue. The rules stand beside: `routes`, `request_body`, `event_check`,
@@ -61,8 +61,8 @@ RETRY_SECONDS = "30"
 class HttpGuard:
     """Starlette middleware around a page.
 
-    `most_upload_bytes` is the largest body of an upload; `proxied` says that a proxy of the owner's passes
-    requests on, whose word on the visitor's address counts; `mcp` that gradio's MCP server runs beside the
+    `most_upload_bytes` is the largest body of an upload; `proxied` says that requests come through the
+    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs beside the
     page.
     """
 

@@ -1,8 +1,8 @@
-"""What a page's browser asks beside gradio: Stop, which messages it has drawn, its run, an empty replay file.
+"""The page's requests beside gradio's: Stop, what it has drawn, steps of its run, an empty replay file.
 
 Requests of a few bytes that are answered on the server's event loop: they wait neither in gradio's queue nor
 for one of its threads, nor in the browser for what a run has sent. A run is named by the key that its
-browser was sent with each of its messages; whoever does not know it is answered as for a run that is gone.
+browser was sent with each of its messages; with another key it is answered as if the run were gone.
 """
 
 from __future__ import annotations
