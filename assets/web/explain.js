@@ -63,15 +63,13 @@ function explainNucleus(scene, i) {
   return guess + " " + say`At its parent the model drew ${plural(Number(tried), "token")} for the paths through it, and ${won} of them was this one.` + " " + end;
 }
 
-// Whose guesses the nodes below the root are.
-const guessersWords = (step) => (step.nodes.some((node) => isKnown(node.origin.head)) ? say`The heads’ guesses hang on it.` : say`The drafter’s guesses hang on it.`);
-
 function explainRoot({ step, index }, node) {
-  const alone = step.nodes.length === 1 ? say`Nothing was guessed in this step.` : guessersWords(step);
+  const guesses = step.nodes.length === 1 ? say`Nothing was guessed in this step.`
+    : step.nodes.some((each) => isKnown(each.origin.head)) ? say`The heads’ guesses hang on it.` : say`The drafter’s guesses hang on it.`;
   const chosen = index === 0
     ? say`${quoted(node)} is the root. The base model itself chose it right after reading the prompt, so it needs no check and is always kept.`
     : say`${quoted(node)} is the root. The base model itself chose it at the end of the step before, so it needs no check and is always kept.`;
-  return `${chosen} ${alone}`;
+  return `${chosen} ${guesses}`;
 }
 
 function explainTypical(scene, i) {

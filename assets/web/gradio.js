@@ -9,11 +9,7 @@ decodeHost.addEventListener("restore", ({ detail }) => {
   trigger("undo");
 });
 // The controls hold what the reader tried out, so the button that starts a run starts it with these settings.
-decodeHost.addEventListener("again", () => {
-  const buttons = [...(element.closest(".desk") || document).querySelectorAll("#decode-run")];
-  const visible = buttons.find((button) => button.offsetParent !== null && !button.disabled);
-  if (visible) visible.click();
-});
+decodeHost.addEventListener("again", () => document.getElementById("decode-run")?.click());
 // A slider of thousands is dragged in round numbers, as a pixel is dozens of tokens; its keys and its box are exact.
 const desk = element.closest(".desk") || document;
 const rangeOf = ({ target }) => (target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);

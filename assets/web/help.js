@@ -19,17 +19,13 @@ function makeHelp(root) {
     html("h3", {}, say`Keys of this view`), html("p", {}, say`They work at once where nothing else has the focus; those of the tree once the view has it: click it, or reach it with Tab.`),
     html("dl", {}, ...rows), close);
   const button = html("button", { type: "button", class: "lecture-button", "data-act": "help", "aria-haspopup": "dialog", title: say`Keys of this view`,
-    "aria-label": say`Keys of this view`, onclick: open }, "?");
-
-  function open() {
-    if (!sheet.open) sheet.showModal(); // the browser closes it by Escape, and gives the focus back
-  }
+    "aria-label": say`Keys of this view`, onclick: () => sheet.showModal() }, "?"); // the browser closes it by Escape, and gives the focus back
 
   root.addEventListener("keydown", (event) => {
     if (sheet.open) return event.stopPropagation(); // the view's own keys rest while it is read
     if (event.key !== "?" || isWriting(event.target) || hasModifier(event)) return;
     event.preventDefault();
-    open();
+    sheet.showModal();
   });
   return { button, sheet };
 }

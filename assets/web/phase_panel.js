@@ -70,7 +70,7 @@ function makePhasePanel(store) {
     for (const part of picture.querySelectorAll("[data-node]")) part.classList.toggle("lit", Number(part.dataset.node) === scene.lit);
   }
 
-  return { card, head, draw, move, atEnd };
+  return { card, draw, move, atEnd };
 }
 
 function phaseButton(name, onclick) {

@@ -15,8 +15,7 @@ const ROW_PHASES = ["layout", "verify", "commit"];
 // Plain decoding guesses nothing: no tree to propose, to lay out or to accept.
 const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "commit", "next"]);
 
-// How far a step has come: the place of the shown phase, or beyond all when the whole step is shown.
-const stageOf = (phase) => (phase ? PHASE_ORDER.indexOf(phase) : PHASE_ORDER.length);
+// How far a step has come: the place of the shown phase; a whole step is beyond all of them.
 const STAGE = Object.fromEntries(PHASE_ORDER.map((name, i) => [name, i]));
 
 // The phase to show in a step that may not have it: itself, or the next that there is.
@@ -74,9 +73,6 @@ function dynamicNodes({ config }) {
   return Number(nodes || 0);
 }
 
-// Whether the heads read the tokens drafted before their guesses, so that these differ from path to path.
-const isSequential = (step) => step.nodes.some((node) => methodOf(node.origin.by).sequential);
-
 const PHASE_WORDS = {
   propose: proposeWords,
   layout: ({ step }) => {
@@ -108,7 +104,7 @@ function proposeWords({ step, steps, index, trace }) {
   }
   const before = steps[index - 1];
   const last = before ? quoted(pathNodes(before).at(-1)) : say`the prompt’s last token`;
-  if (isSequential(step)) {
+  if (step.nodes.some((node) => methodOf(node.origin.by).sequential)) { // the heads read the tokens drafted before their guesses
     return say`The hidden state of the last kept token, ${last}, goes into head 1 together with the root ${quoted(step.nodes[0])}, the base model’s own next token. Of ${plural(heads, "head")}, head k then reads the tokens drafted before it on each path too, so its guesses differ from path to path. q is the head’s own probability on that path.`;
   }
   const unused = allHeads(trace) > heads ? " " + say`The model has ${allHeads(trace)} heads; a tree of this depth asks ${heads} of them.` : "";

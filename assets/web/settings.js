@@ -1,14 +1,12 @@
 // What is to be said beside a control: that it counts for nothing, or only for the next run.
 
-const NEXT = phrase("for the next run");
-
 // By the name of a setting, "" for nothing. `made`: the settings that the shown run was made with, `settings`: those
 // of the controls now, `hypothetical`: those that the shown step is judged by instead, if it is.
 function notesOf(made, settings, hypothetical) {
   const notes = {};
   for (const name of Object.keys(settings)) {
     const applied = !made || !(name in made) || sameSetting(name, made, settings);
-    notes[name] = applied || (hypothetical && JUDGING.includes(name)) ? "" : say(NEXT);
+    notes[name] = applied || (hypothetical && JUDGING.includes(name)) ? "" : say`for the next run`;
   }
   for (const [name, words] of Object.entries(idleSettings(settings))) if (words && name in notes) notes[name] = words;
   return notes;

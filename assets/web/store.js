@@ -76,16 +76,14 @@ function sceneOf(state) {
   const hypothetical = settleWhatIf(config, state.settings, canReheat(trace, made));
   const ruling = rulingOf(hypothetical || config);
   const step = hypothetical && ruling === "typical" ? reheated(trace, made, heatOf(config), hypothetical.temperature) : made;
-  const verdict = hypothetical ? hypotheticalVerdict(step, hypothetical) : recorded;
+  const verdict = !hypothetical ? recorded : ruling === "greedy" ? greedyVerdict(step) : typicalVerdict(step, hypothetical.epsilon, hypothetical.delta);
   const inTree = (node) => (node !== null && node < step.nodes.length ? node : null); // it may be of the step shown before
   const lit = inTree(state.hover ?? state.node);
   const explained = (state.pinned ? inTree(state.node) : lit) ?? verdict.path.at(-1);
   const family = new Set(lit === null ? [] : lineage(recorded.parents, lit));
   const phase = phaseIn(step, state.phase);
-  return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, ruling, verdict, lit, family, explained, phase, stage: stageOf(phase) };
+  return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, ruling, verdict, lit, family, explained, phase, stage: STAGE[phase] ?? PHASE_ORDER.length };
 }
-
-const hypotheticalVerdict = (step, wanted) => (rulingOf(wanted) === "greedy" ? greedyVerdict(step) : typicalVerdict(step, wanted.epsilon, wanted.delta));
 
 // Apply what the server sent (the format is written down in ui/records/messages.py). What wants to be confirmed is
 // confirmed once it is drawn, or soon after where the browser draws nothing, as in a tab in the background.

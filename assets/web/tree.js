@@ -37,7 +37,8 @@ function makeTree(store, whole = false) {
     }
     settle();
   });
-  const rootSeen = new IntersectionObserver(([entry]) => { away.hidden = entry.intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
+  // A busy page is told of several changes at once, the newest last.
+  const rootSeen = new IntersectionObserver((entries) => { away.hidden = entries.at(-1).intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
   linkNodes(store, picture);
   dragToPan(box);
 

@@ -65,8 +65,6 @@ function buildParts(host, store, uid, { lecture, whole }) {
   // Stands for tree, mask and reason of a step whose details are not here.
   const away = html("p", { class: "mdv-away", role: "status", hidden: true });
   tree.card.querySelector("header").after(away);
-  const seen = { text: strip, timeline: transport, phases, tree, mask, why: inspector, cache: kv };
-  for (const [name, part] of Object.entries(seen)) (part.head || part.card).dataset.part = name;
   const root = html("div", { class: "mdv is-empty", tabindex: "0", role: "region", "aria-label": say`Decoding, step by step` }, empty, badges, former, pager, grid);
   if (lecture) {
     const help = makeHelp(root);

@@ -14,7 +14,14 @@ from view_trace import judge
 pytestmark = pytest.mark.browser
 
 SMALL, LARGE, PHONE, TABLET = (1440, 900), (1920, 1080), (390, 844), (820, 1180)
-PARTS = ["text", "timeline", "phases", "tree", "mask", "why"]
+PARTS = [
+    ".mdv-area-text",
+    ".mdv-area-transport",
+    ".mdv-phasehead",
+    ".mdv-area-tree",
+    ".mdv-area-mask",
+    ".mdv-area-why",
+]
 # Which parts, nodes, labels and reasons the window or a frame around them cuts.
 CUT = """(parts) => {
   const view = document.querySelector("#decode-view");
@@ -29,8 +36,7 @@ CUT = """(parts) => {
       box.left >= frame.left - 1 && box.top >= frame.top - 1
         && box.right <= frame.right + 1 && box.bottom <= frame.bottom + 1);
   };
-  const seen = ["[data-part=tree] [data-node]", ".mdv-maskpic", "[data-role=why]"];
-  seen.push(...parts.map((name) => `[data-part=${name}]`));
+  const seen = [".mdv-area-tree [data-node]", ".mdv-maskpic", "[data-role=why]", ...parts];
   return seen.filter((where) => {
     const found = [...view.querySelectorAll(where)];
     return !found.length || !found.every(inside);
@@ -38,7 +44,7 @@ CUT = """(parts) => {
 }"""
 # The smallest type on a node of the tree, in pixels of the screen.
 SMALLEST = """(which = ".token") => {
-  const sizes = [...document.querySelectorAll(`[data-part=tree] [data-node] ${which}`)].map((text) => {
+  const sizes = [...document.querySelectorAll(`.mdv-area-tree [data-node] ${which}`)].map((text) => {
     const { width } = text.ownerSVGElement.getBoundingClientRect();
     return parseFloat(getComputedStyle(text).fontSize) * width / text.ownerSVGElement.viewBox.baseVal.width;
   });
@@ -87,13 +93,13 @@ def shared(shipped_address, open_warm_page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_step_is_seen_whole_without_scrolling(shipped_address, open_page, language, scheme):
     page = opened(open_page, shipped_address, SMALL, language, color_scheme=scheme)
-    assert page.locator("[data-part=tree] [data-node]").count() == 16
+    assert page.locator(".mdv-area-tree [data-node]").count() == 16
     page.wait_for_function(f"() => ({CUT})({PARTS}).length === 0")
     header = page.locator("h1, #places > .tab-wrapper [role=tab], #language select, #start-tour")
     middles = [box["y"] + box["height"] / 2 for box in (one.bounding_box() for one in header.all())]
     assert max(middles) - min(middles) < 12  # one line
     page.set_viewport_size(dict(zip(("width", "height"), LARGE, strict=True)))
-    page.wait_for_function(f"() => ({CUT})({[*PARTS, 'cache']}).length === 0")
+    page.wait_for_function(f"() => ({CUT})({[*PARTS, '.mdv-area-kv']}).length === 0")
 
 
 def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shared):
@@ -109,9 +115,9 @@ def test_the_first_view_has_few_controls_and_the_fold_has_the_rest(shared):
 
 def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
     page = shared(PHONE)
-    tree, mask = page.locator("[data-part=tree]"), page.locator("[data-part=mask]")
-    page.wait_for_function(f"() => !({CUT})([]).includes('[data-part=tree] [data-node]')")
-    assert page.locator("[data-part=tree] [data-node]").count() == 16
+    tree, mask = page.locator(".mdv-area-tree"), page.locator(".mdv-area-mask")
+    page.wait_for_function(f"() => !({CUT})([]).includes('.mdv-area-tree [data-node]')")
+    assert page.locator(".mdv-area-tree [data-node]").count() == 16
     assert page.evaluate(SMALLEST) >= 10
     text, box = page.locator("[data-role=text]").bounding_box(), tree.bounding_box()
     assert text["y"] + text["height"] <= box["y"]
@@ -122,7 +128,7 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
     assert mask.bounding_box()["x"] >= 390
     page.evaluate("document.querySelector('#decode-view .mdv-grid').scrollBy(3 * innerWidth, 0)")
     page.wait_for_function(
-        "Math.abs(document.querySelector('[data-part=mask]').getBoundingClientRect().x) < 30"
+        "Math.abs(document.querySelector('.mdv-area-mask').getBoundingClientRect().x) < 30"
     )
     assert tree.bounding_box()["x"] < 0
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -132,7 +138,7 @@ def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shared):
     page = shared(TABLET)
     shown = (
         "[data-role=text]",
-        "[data-part=tree] [data-node='0']",
+        ".mdv-area-tree [data-node='0']",
         ".mdv-area-transport",
         "#decode-prompt textarea",
     )
@@ -174,7 +180,7 @@ def test_the_heads_guesses_are_seen_whole_where_a_step_proposes(shared):
     heads = page.locator(".mdv-head")
     # Of the model's heads the tree asks no more than it has levels.
     assert heads.count() == max(map(len, recordings()[0].trace["config"]["tree"]))
-    page.wait_for_function(f"() => !({CUT})([]).includes('[data-part=tree] [data-node]')")
+    page.wait_for_function(f"() => !({CUT})([]).includes('.mdv-area-tree [data-node]')")
     frame = page.locator(".mdv-phasepic").bounding_box()
     last = heads.last.bounding_box()
     assert last["x"] + last["width"] <= frame["x"] + frame["width"]

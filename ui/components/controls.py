@@ -32,15 +32,11 @@ from ui.records.settings import (
     whole_method,
 )
 
-LABELS = {
-    "temperature": "Temperature",
+LABELS = {  # by setting, where its name does not say it
     "epsilon": "ε",
     "delta": "δ",
     "max_new_tokens": "New tokens at most",
     "acceptance": "Acceptance rule",
-    "seed": "Seed",
-    "penalty": "Penalty",
-    "penalty_window": "Penalty window",
     "top_k": "top-k",
     "top_p": "top-p",
     "min_p": "min-p",
@@ -104,7 +100,7 @@ def build_controls(
     with gr.Column(elem_classes="settings-column"):
         named["acceptance"] = gr.Radio(
             list(rule_names()), value=begin["acceptance"], elem_classes=mark("acceptance"),
-            label=LABELS["acceptance"], info=" · ".join(rules_in_words()),  # each is translated by itself
+            label=label_of("acceptance"), info=" · ".join(rules_in_words()),  # each is translated by itself
         )  # fmt: skip
         # Always visible: a tab that is not open yet takes a new value, but not a new visibility.
         named["heads"] = heads = gr.Dropdown(
@@ -125,7 +121,7 @@ def build_controls(
         )  # fmt: skip
         named["budget"] = budget = budget_slider("budget", tree, "nodes of the tree, the root included")
         named["seed"] = gr.Number(
-            begin["seed"], label=LABELS["seed"], info=FIELDS["seed"].metadata["help"],
+            begin["seed"], label=label_of("seed"), info=FIELDS["seed"].metadata["help"],
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))

@@ -9,7 +9,7 @@ import gradio as gr
 
 from medusa_core.acceptance import rule_names
 from medusa_core.errors import MedusaError
-from ui.components.controls import LABELS, budget_slider, mark
+from ui.components.controls import budget_slider, label_of, mark
 from ui.components.events import AT_ONCE
 from ui.records.lanes import PLAIN_METHOD, SecondLane
 from ui.records.settings import COPIES_LABEL, Selection, menu_entries, tree_choices
@@ -25,7 +25,9 @@ def build_lane_controls(selection: gr.State) -> dict[str, Any]:
         named: dict[str, Any] = {
             "method": _menu("method", "Method", menu_entries(), PLAIN_METHOD),
             "copies": _menu("copies", COPIES_LABEL, [("yes", True), ("no", False)]),
-            "acceptance": _menu("acceptance", LABELS["acceptance"], [(name, name) for name in rule_names()]),
+            "acceptance": _menu(
+                "acceptance", label_of("acceptance"), [(name, name) for name in rule_names()]
+            ),
             "tree": (tree := _menu("tree", "Tree", tree_choices())),
             "budget": budget_slider(f"{PREFIX}budget", tree),
             "heads": (heads := _menu("heads", "Heads", Selection().head_entries())),
@@ -62,7 +64,7 @@ def _entries(entries: Sequence[tuple[str, str]]) -> gr.Dropdown:
 
 def _number(name: str) -> gr.Textbox:
     # A field of text: gradio's field of numbers cannot be left empty, it shows and sends a 0.
-    return gr.Textbox(label=LABELS[name], placeholder=SAME, lines=1, elem_classes=mark(PREFIX + name))
+    return gr.Textbox(label=label_of(name), placeholder=SAME, lines=1, elem_classes=mark(PREFIX + name))
 
 
 def _read_number(name: str, text: str | None) -> float | None:
@@ -72,7 +74,6 @@ def _read_number(name: str, text: str | None) -> float | None:
     try:
         return float(words.replace(",", "."))
     except ValueError as error:
-        label = LABELS[name]
         raise MedusaError(
-            f"{label} of the second lane is {words[:24]!r}: write a number, or leave it empty"
+            f"{label_of(name)} of the second lane is {words[:24]!r}: write a number, or leave it empty"
         ) from error

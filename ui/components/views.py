@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 import gradio as gr
 
 from medusa_core.trace.packed import packed
-from medusa_core.trace.replay.colours import css_variables
 from medusa_core.trace.replay.view import (
     drafter_colours,
     methods_script,
@@ -58,7 +57,7 @@ class LanguageMenu(ScriptedView):
     """A menu of languages, the browser's own first; the browser remembers the choice, not the server."""
 
     def __init__(self, **kwargs: Any):
-        script = "".join(map(read_web, ("language.js", "dom.js", "language_menu.js")))
+        script = read_web("language.js", "dom.js", "language_menu.js")
         super().__init__(None, host="language-host", script=script, **kwargs)
 
 
@@ -93,9 +92,6 @@ class TextLine(ScriptedView):
         return json.dumps(as_data(value)).replace("<", "\\u003c") if value else None
 
 
-OPENING = ("plan", "picture", "opening")
-
-
 class DecodeView(ScriptedView):
     """The linked view; `value` is one of its messages, or None for the empty state."""
 
@@ -104,9 +100,8 @@ class DecodeView(ScriptedView):
     def __init__(self, value: str | None = None, **kwargs: Any):
         # The page's rules travel inside the script: a css_template would be compiled again at every step.
         defaults = f"const LINK_DEFAULTS = {json.dumps(outside_defaults())};\n"
-        parts = [*(f"opening/{name}.js" for name in OPENING), "gradio.js"]
-        script = web_script() + defaults + "".join(map(read_web, parts))
-        super().__init__(value or "", host="mdv-host", script=script, **kwargs)
+        own = read_web("opening/plan.js", "opening/picture.js", "opening/opening.js", "gradio.js")
+        super().__init__(value or "", host="mdv-host", script=web_script() + defaults + own, **kwargs)
 
 
 RACE_SCRIPTS = (
@@ -121,7 +116,7 @@ class RaceView(ScriptedView):
     script_events = frozenset({"take"})
 
     def __init__(self, value: str | None = None, **kwargs: Any):
-        script = "\n".join([methods_script(), *(read_web(n) for n in RACE_SCRIPTS)])
+        script = f"{methods_script()}\n{read_web(*RACE_SCRIPTS)}"
         super().__init__(value or "", host="race-host", script=script, **kwargs)
 
 
@@ -134,12 +129,14 @@ class Transcript(ScriptedView):
     """What was said in a chat, as text; its value is a message, empty at first."""
 
     def __init__(self, **kwargs: Any):
-        script = "\n".join(read_web(name) for name in ("language.js", "dom.js", "transcript.js"))
+        script = read_web("language.js", "dom.js", "transcript.js")
         super().__init__("", host="talk-host", script=script, **kwargs)
 
 
-EDITOR_SHARED = ("language.js", "dom.js", "text.js", "links.js", "rows.js")  # with the linked view
-EDITOR_OWN = ("values.js", "edits.js", "plan.js", "picture.js", "panel.js", "editor.js")
+EDITOR_SCRIPTS = (
+    "language.js", "dom.js", "text.js", "links.js", "rows.js",
+    *(f"tree_editor/{name}.js" for name in ("values", "edits", "plan", "picture", "panel", "editor")),
+)  # fmt: skip
 # JavaScript that passes an event the tree in the page's editor, as rank tuples, in its hidden first input.
 EDITED_TREE = """(_, ...others) => {
   const host = document.querySelector(".tree-edit-host");
@@ -159,10 +156,9 @@ class TreeEditor(ScriptedView):
 
 def editor_script() -> str:
     """All of the editor without gradio: it defines `mountTreeEditor(host, edited)`."""
-    style = json.dumps(read_web("tree_editor/editor.css"))
-    files = [*EDITOR_SHARED, *(f"tree_editor/{name}" for name in EDITOR_OWN)]
-    parts = ['"use strict";', methods_script(), view_style_script(), f"const TREE_EDITOR_STYLE = {style};"]
-    return "\n".join([*parts, *(read_web(name) for name in files), ""])
+    style = f"const TREE_EDITOR_STYLE = {json.dumps(read_web('tree_editor/editor.css'))};"
+    parts = ['"use strict";', methods_script(), view_style_script(), style, read_web(*EDITOR_SCRIPTS), ""]
+    return "\n".join(parts)
 
 
 LEARN_SCRIPTS = (
@@ -198,9 +194,8 @@ def learn_content(
 
 def learn_script() -> str:
     """All of the tour without gradio: it defines `mountLearn(host, content)`."""
-    colours = css_variables(".learn") + css_variables(".dark .learn", dark=True)
-    style = json.dumps(colours + read_web("learn/learn.css"))
-    parts = [read_web(f"learn/{name}.js") for name in LEARN_SCRIPTS]
+    style = json.dumps(read_web("learn/learn.css"))
+    scripts = read_web(*(f"learn/{name}.js" for name in LEARN_SCRIPTS))
     # A function of its own keeps the tour's names apart from those of the view, which it uses.
-    inside = "\n".join([f"const LEARN_STYLE = {style};", *parts, "return mountLearn;"])
+    inside = f"const LEARN_STYLE = {style};\n{scripts}\nreturn mountLearn;"
     return f"{web_script()}\nconst mountLearn = (() => {{\n{inside}\n}})();\n"

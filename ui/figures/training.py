@@ -85,10 +85,8 @@ def loss_curves(curves: Curves, dark: bool) -> go.Figure:
             line={"color": palette(dark).muted, "width": 2, "dash": "dot"},
             hovertemplate="the model itself, step %{x}: loss %{y:.3f}<extra></extra>",
         )  # fmt: skip
-    _mark_stages(figure, curves.stages, dark)
-    figure.update_xaxes(title_text="training step", rangemode="tozero")
     figure.update_yaxes(title_text="loss, nats a token", rangemode="tozero")
-    return figure
+    return _by_step(figure, curves.stages, dark)
 
 
 def hit_curves(curves: Curves, guesses: int, dark: bool) -> go.Figure:
@@ -106,10 +104,8 @@ def hit_curves(curves: Curves, guesses: int, dark: bool) -> go.Figure:
             marker={"symbol": SYMBOLS[head % len(SYMBOLS)], "size": 8, "color": colour},
             hovertemplate=f"head {head + 1}, step %{{x}}: right %{{y:.1%}} of the time<extra></extra>",
         )  # fmt: skip
-    _mark_stages(figure, curves.stages, dark)
-    figure.update_xaxes(title_text="training step", rangemode="tozero")
     figure.update_yaxes(title_text="right guesses", tickformat=".0%", rangemode="tozero")
-    return figure
+    return _by_step(figure, curves.stages, dark)
 
 
 def all_curves(curves: Curves, dark: bool) -> tuple[go.Figure, ...]:
@@ -137,13 +133,15 @@ def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
     return list(zip(*rows, strict=True))
 
 
-def _mark_stages(figure: go.Figure, stages: Sequence[tuple[int, str]], dark: bool) -> None:
+def _by_step(figure: go.Figure, stages: Sequence[tuple[int, str]], dark: bool) -> go.Figure:
+    """The figure with the training steps as its x axis and a mark where each stage begins."""
     colours = palette(dark)
     for step, name in stages:
         figure.add_vline(
             x=step, line={"color": colours.muted, "width": 1, "dash": "dash"}, annotation_position="top",
             annotation_text=name, annotation_font={"size": 11, "color": colours.muted},
         )  # fmt: skip
+    return figure.update_xaxes(title_text="training step", rangemode="tozero")
 
 
 def _colour(head: int, dark: bool) -> str:

@@ -84,10 +84,8 @@ def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint],
             name="optimised, counted while measuring", mode="markers", marker=_diamond(colours),
             hovertemplate="counted: %{x} nodes, %{y:.2f} tokens a step<extra></extra>",
         )  # fmt: skip
-    _mark_size(figure, nodes, colours)
-    figure.update_xaxes(title_text=NODES, rangemode="tozero")
     figure.update_yaxes(title_text="tokens per step")
-    return figure
+    return _by_size(figure, nodes, colours)
 
 
 def time_by_size(
@@ -113,10 +111,8 @@ def time_by_size(
         customdata=[_phases(point) for point in measured],
         hovertemplate="%{x} nodes: %{y:.1f} ms a step<br>%{customdata}<extra></extra>",
     )
-    _mark_size(figure, nodes, colours)
-    figure.update_xaxes(title_text=NODES, rangemode="tozero")
     figure.update_yaxes(title_text="milliseconds a step", rangemode="tozero")
-    return figure
+    return _by_size(figure, nodes, colours)
 
 
 def _rounds(point: LatencyPoint) -> tuple[float, float, float]:
@@ -168,10 +164,8 @@ def speed_by_size(
                 "line": {"color": colours.text, "width": 1.5}},
         hovertemplate="best: %{x} nodes, %{y:,.0f} tokens/s expected<extra></extra>",
     )  # fmt: skip
-    _mark_size(figure, nodes, colours)
-    figure.update_xaxes(title_text=NODES, rangemode="tozero")
     figure.update_yaxes(title_text="tokens per second", rangemode="tozero")
-    return figure
+    return _by_size(figure, nodes, colours)
 
 
 def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: Palette) -> None:
@@ -195,11 +189,13 @@ def _add_random(figure: go.Figure, curves: Sequence[Sequence[float]], colours: P
     )  # fmt: skip
 
 
-def _mark_size(figure: go.Figure, nodes: int, colours: Palette) -> None:
+def _by_size(figure: go.Figure, nodes: int, colours: Palette) -> go.Figure:
+    """The figure with the sizes of trees as its x axis and a mark at that of the tree on screen."""
     figure.add_vline(
         x=nodes, line={"color": colours.text, "width": 1, "dash": "dash"}, annotation_position="top",
         annotation_text=counted(nodes, "node"), annotation_font={"size": 11, "color": colours.text},
     )  # fmt: skip
+    return figure.update_xaxes(title_text=NODES, rangemode="tozero")
 
 
 def _diamond(colours: Palette) -> dict[str, object]:

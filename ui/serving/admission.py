@@ -24,7 +24,7 @@ LONG = ("engine", "training", "models")
 WAITING_RUNS = 20  # a visitor who would be the 21st is refused rather than left to wait for an hour
 RUNS_OF_A_PAGE = 2  # one going on and one behind it
 # A class behind one router is one address. It may take half of the places, so that visitors from elsewhere
-# still finds one; a smaller share would send pupils away from a page that has room.
+# still find one; a smaller share would send pupils away from a page that has room.
 WAITING_RUNS_OF_AN_ADDRESS = WAITING_RUNS // 2
 WAITING_EVENTS = 200  # everything in gradio's queue: a page that opens has some six small things done
 WAITING_EVENTS_OF_AN_ADDRESS = WAITING_EVENTS // 2
@@ -126,9 +126,9 @@ def takes_long(function: Any) -> bool:
 
 
 def address_of(peer: str, forwarded: str = "") -> str:
-    """Whose request it is: ``peer``, or where that is a proxy, the last public address it was sent on for.
+    """Who sent a request: ``peer``, or behind a proxy the last public address in ``forwarded``.
 
-    Each proxy adds the address it was asked from at the end of X-Forwarded-For; what comes before may be
+    Each proxy appends the address that its request came from to X-Forwarded-For; what comes before may be
     anything the visitor likes. A peer with a public address is no proxy of ours.
     """
     chain = [part.strip() for part in forwarded.split(",")] if not _is_public(peer) else []
@@ -147,7 +147,7 @@ def asker(client: Any, headers: Headers, *, proxied: bool) -> str:
 
 @contextmanager
 def noted(item: T, notes: list[T]) -> Iterator[None]:
-    """Keeps the item in the list until this is left."""
+    """A context in which the list holds the item."""
     notes.append(item)
     try:
         yield
@@ -187,12 +187,7 @@ def limit_connections(
     Behind a proxy all connections have its address, so that only their sum is bounded here.
     """
     most = MOST_CONNECTIONS if proxied else CONNECTIONS_OF_AN_ADDRESS
-    # The server asks its configuration for the class anew at each connection.
-    server.config.http_protocol_class = limited(server.config.http_protocol_class, most, header_seconds)
-
-
-def limited(protocol: Any, most_of_an_address: int, header_seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol (of h11 or of httptools), with limits."""
+    protocol: Any = server.config.http_protocol_class  # of h11 or of httptools
 
     class LimitedProtocol(protocol):
         _deadline: asyncio.TimerHandle | None = None
@@ -201,7 +196,7 @@ def limited(protocol: Any, most_of_an_address: int, header_seconds: float) -> ty
             super().connection_made(transport)
             others = [other for other in self.connections if other is not self and other.client]
             near = sum(self.client is not None and other.client[0] == self.client[0] for other in others)
-            if near >= most_of_an_address or len(others) >= MOST_CONNECTIONS:
+            if near >= most or len(others) >= MOST_CONNECTIONS:
                 transport.write(_FULL)
                 transport.close()
                 return
@@ -232,4 +227,5 @@ def limited(protocol: Any, most_of_an_address: int, header_seconds: float) -> ty
                 self._deadline.cancel()
                 self._deadline = None
 
-    return LimitedProtocol
+    # The server asks its configuration for the class anew at each connection.
+    server.config.http_protocol_class = LimitedProtocol

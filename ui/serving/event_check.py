@@ -44,65 +44,56 @@ class Event:
         return any(name == "upload" for _, name in self.function.targets)
 
 
-class EventCheck:
-    """The check of the events of one page."""
+def read_event(blocks: gr.Blocks, headers: Headers, body: bytes, *, queued: bool) -> Event:
+    """The event in a body; `queued` as the service that it was sent to. Raises RequestRefusedError."""
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise RequestRefusedError(415, f"An event is sent as application/json: {RELOAD}.")
+    content = read_json(body)
+    if not isinstance(content, dict):
+        _refuse("The request is no event of this page")
+    page = content.get("session_hash")
+    if not isinstance(page, str) or not _PAGE.fullmatch(page):
+        _refuse("The request names no open page")
+    function = _function(blocks, content.get("fn_index"), queued)
+    trigger = content.get("trigger_id")
+    parts = {*blocks.blocks, blocks._id}  # the page itself triggers its load events
+    if trigger is not None and not (type(trigger) is int and trigger in parts):
+        _refuse("The request names a control that this page does not have")
+    data, inputs = content.get("data"), function.inputs
+    if not isinstance(data, list) or len(data) != len(inputs):
+        _refuse(f"This event takes {len(inputs)} values")
+    event = {
+        "data": [_value(blocks, page, block, value) for block, value in zip(inputs, data, strict=True)],
+        "event_data": _checked(content.get("event_data"), MOST_DEPTH),
+        "fn_index": function._id,
+        "trigger_id": trigger,
+        "session_hash": page,
+    }
+    return Event(function, page, json.dumps(event).encode())
 
-    def __init__(self, page: gr.Blocks) -> None:
-        self._page = page
 
-    def read(self, headers: Headers, body: bytes, *, queued: bool) -> Event:
-        """The event in a body; `queued` as the service that it was sent to. Raises RequestRefusedError."""
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RequestRefusedError(415, f"An event is sent as application/json: {RELOAD}.")
-        content = read_json(body)
-        if not isinstance(content, dict):
-            _refuse("The request is no event of this page")
-        page = content.get("session_hash")
-        if not isinstance(page, str) or not _PAGE.fullmatch(page):
-            _refuse("The request names no open page")
-        function = self._function(content.get("fn_index"), queued)
-        trigger = content.get("trigger_id")
-        blocks = {*self._page.blocks, self._page._id}  # the page itself triggers its load events
-        if trigger is not None and not (type(trigger) is int and trigger in blocks):
-            _refuse("The request names a control that this page does not have")
-        event = {
-            "data": self._values(function, page, content.get("data")),
-            "event_data": _checked(content.get("event_data"), MOST_DEPTH),
-            "fn_index": function._id,
-            "trigger_id": trigger,
-            "session_hash": page,
-        }
-        return Event(function, page, json.dumps(event).encode())
+def _function(blocks: gr.Blocks, number: Any, queued: bool) -> BlockFunction:
+    function = blocks.fns.get(number) if type(number) is int else None
+    if function is None or function.fn is None:
+        _refuse("This page has no such event")
+    if bool(function.queue) != queued:
+        raise RequestRefusedError(404, f"This event cannot be called at this address: {RELOAD}.")
+    return function
 
-    def _function(self, number: Any, queued: bool) -> BlockFunction:
-        function = self._page.fns.get(number) if type(number) is int else None
-        if function is None or function.fn is None:
-            _refuse("This page has no such event")
-        if bool(function.queue) != queued:
-            raise RequestRefusedError(404, f"This event cannot be called at this address: {RELOAD}.")
-        return function
 
-    def _values(self, function: BlockFunction, page: str, data: Any) -> list[Any]:
-        if not isinstance(data, list) or len(data) != len(function.inputs):
-            _refuse(f"This event takes {len(function.inputs)} values")
-        return [self._value(page, block, value) for block, value in zip(function.inputs, data, strict=True)]
-
-    def _value(self, page: str, block: Any, value: Any) -> Any:
-        own = block if block.stateful else self._block_of(page, block)
-        _require_within_limits(own, value)  # first, as a number may be too large for any field
-        value = _checked(value, MOST_DEPTH)
-        if block.stateful:
-            return None  # gradio keeps the value itself, whatever the page sends
-        if value is None and _needs_value(block):
-            _refuse(f"“{_label(block)}” needs a value")
-        if not _can_be(own, value):
-            _refuse(f"“{_label(block)}” cannot have the value that was sent")
-        return value
-
-    def _block_of(self, page: str, block: Any) -> Any:
-        """The component as this open page has it: a menu may have got other choices."""
-        holder = self._page.state_holder
-        return holder[page].get(block._id, block) if page in holder else block
+def _value(blocks: gr.Blocks, page: str, block: Any, value: Any) -> Any:
+    """A checked value of a component, as this open page has it: a menu may have got other choices."""
+    states = blocks.state_holder
+    own = states[page].get(block._id, block) if page in states and not block.stateful else block
+    _require_within_limits(own, value)  # first, as a number may be too large for any field
+    value = _checked(value, MOST_DEPTH)
+    if block.stateful:
+        return None  # gradio keeps the value itself, whatever the page sends
+    if value is None and _needs_value(block):
+        _refuse(f"“{_label(block)}” needs a value")
+    if not _can_be(own, value):
+        _refuse(f"“{_label(block)}” cannot have the value that was sent")
+    return value
 
 
 def _require_within_limits(block: Any, value: Any) -> None:

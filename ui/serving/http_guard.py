@@ -1,4 +1,4 @@
-"""What a request to the page may be: not too large, for a service that the page uses, one of a few runs.
+"""Which requests the page takes: of limited size, for services that it uses, and for a few runs at once.
 
 A layer in front of gradio's routes, which take a request of any size, fetch what a visitor names, and let one
 visitor take every place of the queue. The rules stand beside: `routes`, `request_body`, `event_check`,
@@ -32,7 +32,7 @@ from ui.serving.admission import (
     takes_long,
     unread_by,
 )
-from ui.serving.event_check import Event, EventCheck
+from ui.serving.event_check import Event, read_event
 from ui.serving.page import Page
 from ui.serving.request_body import (
     BodyReader,
@@ -61,8 +61,8 @@ RETRY_SECONDS = "30"
 class HttpGuard:
     """Starlette middleware around a page.
 
-    `most_upload_bytes` is the largest body of an upload; `proxied` says that a proxy of the owner's passes
-    requests on, whose word on the visitor's address counts; `mcp` that gradio's MCP server runs beside the
+    `most_upload_bytes` is the largest body of an upload; `proxied` says that requests come through the
+    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs beside the
     page.
     """
 
@@ -88,7 +88,6 @@ class HttpGuard:
         self._large = Rate(MOST_LARGE_EVENTS)
         self._whole = Rate(MOST_WHOLE)
         self._writing = asyncio.Semaphore()
-        self._events = EventCheck(page)
         self._joining: list[QueuedRequest] = []  # let in, and not yet in gradio's queue
         self._unqueued: list[str] = []  # addresses, one for each event that is being done at once
         self._open: list[str] = []  # addresses, one for each request that is being answered
@@ -145,7 +144,7 @@ class HttpGuard:
         body = await bodies.read(headers, receive)
         if service in (JOIN, UNQUEUED):
             queued = service == JOIN
-            event = await asyncio.to_thread(self._events.read, headers, body, queued=queued)
+            event = await asyncio.to_thread(read_event, self._page, headers, body, queued=queued)
             if large and not event.brings_file:
                 raise self._bodies[JOIN].too_large()
             MutableHeaders(scope=scope)["content-length"] = str(len(event.body))

@@ -1,4 +1,4 @@
-"""Loads models beside the runs: one at a time, in a thread of its own, watched from outside and given up.
+"""Loads models beside the runs: one at a time, each in a thread of its own; a load can be cancelled.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
 that stayed would slow down the engine's. A few models are kept, and go also when memory is short.

@@ -1,8 +1,8 @@
-"""What a page's browser asks beside gradio: Stop, which messages it has drawn, its run, an empty replay file.
+"""The page's requests beside gradio's: Stop, what it has drawn, steps of its run, an empty replay file.
 
 Requests of a few bytes that are answered on the server's event loop: they wait neither in gradio's queue nor
 for one of its threads, nor in the browser for what a run has sent. A run is named by the key that its
-browser was sent with each of its messages; whoever does not know it is answered as for a run that is gone.
+browser was sent with each of its messages; with another key it is answered as if the run were gone.
 """
 
 from __future__ import annotations
@@ -87,14 +87,6 @@ class PageChannel:
 def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
     """Routes for gradio's app, where they stand in front of its own."""
 
-    def stop(key: str, _: int) -> Response:
-        channel.stop(key)
-        return Response(status_code=204)  # also for a run that has just ended
-
-    def drawn(key: str, number: int) -> Response:
-        channel.drawn(key, number)
-        return Response(status_code=204)
-
     def steps(key: str, window: int) -> Response:
         # As it is kept: every browser reads it, and nothing is computed here.
         headers = {"content-encoding": "deflate", "cache-control": "no-store"}
@@ -104,12 +96,15 @@ def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
         return StreamingResponse(runs.texts(key), media_type="application/json")
 
     return [
-        _post(STOP, stop), _post(DRAWN, drawn), _post(STEPS, steps), _post(TRACE, trace),
+        _post(STOP, lambda key, _: channel.stop(key)),  # a run that has just ended is no error
+        _post(DRAWN, channel.drawn),
+        _post(STEPS, steps),
+        _post(TRACE, trace),
         Route(SHELL, _shell),
-    ]  # fmt: skip
+    ]
 
 
-def _post(path: str, answer: Callable[[str, int], Response]) -> Route:
+def _post(path: str, answer: Callable[[str, int], Response | None]) -> Route:
     """Answers {"key", "window" or "number"}; the words of a 410 are for the reader."""
 
     async def answered(request: Request) -> Response:
@@ -121,7 +116,7 @@ def _post(path: str, answer: Callable[[str, int], Response]) -> Route:
         if not KEY.fullmatch(key):
             return Response(status_code=400)
         try:
-            return answer(key, number)
+            return answer(key, number) or Response(status_code=204)
         except MedusaError as error:
             return JSONResponse({"words": str(error)}, 410)
 

@@ -16,7 +16,7 @@ from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 SPACE = "SPACE_ID"  # set by Hugging Face in every Space
 ZERO_GPU = "SPACES_ZERO_GPU"  # set to true where a Space borrows its GPU from run to run
 MODELS = "MEDUSA_MODELS"  # the owner's list on a Space: entries parted by commas or new lines
-TRAINING = "MEDUSA_TRAINING"  # the owner's word on a public page: 1 switches the Train tab on
+TRAINING = "MEDUSA_TRAINING"  # the owner of a public page sets it to 1 to switch the Train tab on
 # gradio reads these where the flags say nothing.
 SHARE, HOST, ROOT_PATH = "GRADIO_SHARE", "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
 PUBLIC_RUN_SECONDS = 120.0

@@ -1,4 +1,4 @@
-"""Which of gradio's services the page uses, and under which names it is asked.
+"""Which of gradio's services the page uses, and which host names it answers to.
 
 All other services answer 404, whatever a later gradio adds: this page has no use for a fetcher of other
 sites' files, a video converter, or links that save a page's state on the disk.

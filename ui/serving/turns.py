@@ -11,7 +11,7 @@ from time import perf_counter
 
 from ui.records.words import Words, amount
 
-SLICE_SECONDS = 1.0  # min length of a slice: with a steady stream of runs, one follows each of them
+SLICE_SECONDS = 1.0  # the shortest slice; with a steady stream of runs, a slice follows each of them
 
 
 class Place:

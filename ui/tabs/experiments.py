@@ -16,7 +16,7 @@ import gradio as gr
 
 from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
-from medusa_core.experiments.record import ExperimentRecord, MachineRecord, PaperFacts, paper_facts, row_cells
+from medusa_core.experiments.record import ExperimentRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
 from ui.components.events import DRAWS, page_under_way
 from ui.components.figure_table import grid, html_part, spans, wrap
@@ -183,7 +183,7 @@ def _difference(record: ExperimentRecord) -> str:
     model, machine = record.model, record.machine
     if record.simulated:
         return spans([f"Formulas compute it for {model.name} on one {machine.processor}; nothing was run."])
-    where = f"a CPU with {_threads(machine)}" if model.device == "cpu" else machine.processor
+    where = f"a CPU with {counted(machine.threads, 'thread')}" if model.device == "cpu" else machine.processor
     millions = model.parameters / 1e6
     size = f"{millions:.0f} million" if millions >= 1 else f"{model.parameters:,}"
     ours = f"Here it is a model of {size} parameters on {where}."
@@ -233,16 +233,13 @@ def _origin(record: ExperimentRecord) -> str:
     facts = (
         f"{model.name}, {model.dtype} · {machine.processor} · {record.date}"
         if record.simulated
-        else f"{model.name}, {model.dtype}, {model.device} · {machine.processor} · {_threads(machine)} · "
+        else f"{model.name}, {model.dtype}, {model.device} · {machine.processor} · "
+        f"{counted(machine.threads, 'thread')} · "
         f"torch {machine.torch}, Python {machine.python} · {record.date}"
         f"{' · with an older engine' if record.is_outdated else ''}"
     )
     made = spans(facts.split(" · "), " · ")
     return wrap(f"<h3>How it was made</h3><p class='quiet facts'>{_code(record.command)}<br>{made}</p>")
-
-
-def _threads(machine: MachineRecord) -> str:
-    return counted(machine.threads, "thread")
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -120,7 +120,7 @@ def _said(page: PageFigures) -> tuple[Any, Any]:
 
 def page_head() -> str:
     """What stands in the page's head, for `launch(head=...)`: the languages, before any part is drawn."""
-    scripts = [read_web("language.js"), read_web("page_language.js"), languages_script(), "dressPage();"]
+    scripts = [read_web("language.js", "page_language.js"), languages_script(), "dressPage();"]
     return f"<script>(() => {{\n{''.join(scripts)}\n}})();</script>"
 
 

@@ -8,7 +8,7 @@ function factsOfFed({ nodes }) {
     const other = pairs.find(([b, its]) => b.parent === a.parent && b.id > a.id && its.token_id !== next.token_id);
     if (!other) continue;
     const [b, its] = other;
-    return { fed_a: named(a), fed_a_next: named(next), fed_b: named(b), fed_b_next: named(its), fed_head: next.origin.head, fed_id: a.id };
+    return { fed_a: named(a), fed_a_next: named(next), fed_b: named(b), fed_b_next: named(its), fed_head: next.origin.head };
   }
   return null;
 }
@@ -35,7 +35,7 @@ function factsOfFork(step) {
     if (!b) continue;
     const kept = copied.filter((node) => node.accepted);
     return { fork: named(step.nodes[a.parent]), fork_a: named(a), fork_b: named(b), fork_kept: named(a.accepted ? a : b), fork_count: copied.length,
-      fork_keeps: kept.length, fork_text: lineText(step, kept.map((node) => node.id)), fork_id: a.parent };
+      fork_keeps: kept.length, fork_text: lineText(step, kept.map((node) => node.id)) };
   }
   return null;
 }

@@ -11,7 +11,7 @@ function mountOpening(view, { hash = "" } = {}) {
     sheet = makeOpening(root, trace, beside);
     root.append(sheet.dialog);
     const again = html("button", { type: "button", class: "lecture-button", "data-act": "opening", onclick: () => sheet.play() }, say`Opening`);
-    (root.querySelector(".mdv-shareopen") || root.querySelector(".lecture-button")).before(again);
+    root.querySelector(".mdv-shareopen").before(again);
   });
   if (!hash && !calm() && isNew()) sheet.play();
 }

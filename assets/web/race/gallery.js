@@ -6,7 +6,7 @@ const PROMPT_LETTERS = 48;
 
 // `open(message)` shows one. The recorded race stands at the end of the list, and is not kept.
 function buildGallery(open) {
-  const list = make("ol", "race-kept");
+  const list = html("ol", { class: "race-kept" });
   const root = html("section", { class: "race-gallery", "aria-label": say`Comparisons of this visit`, hidden: true }, html("h3", {}, say`This visit’s comparisons`), list);
   const kept = readShelf();
   let recorded = null;
@@ -39,7 +39,7 @@ function buildEntry(message, current, open) {
   const begin = letters.slice(0, PROMPT_LETTERS).join("") + (letters.length > PROMPT_LETTERS ? "…" : "");
   const names = `${tables[0].name} ÷ ${tables[1].name}${message.recorded ? " " + say`(recorded)` : ""}`;
   return html("button", { type: "button", class: "race-entry", "aria-current": current ? "true" : null, onclick: open },
-    make("b", "", names), make("span", "race-entry-prompt", begin), make("span", "race-entry-speed", result ? middleWords(result.speedup, "×") : "–"));
+    html("b", {}, names), html("span", { class: "race-entry-prompt" }, begin), html("span", { class: "race-entry-speed" }, result ? middleWords(result.speedup, "×") : "–"));
 }
 
 function readShelf() {

@@ -1,11 +1,9 @@
 // One lane of the replay (needs dom.js and records.js).
 // Model and prompt text only ever passes through text nodes.
 
-const make = (tag, className, ...children) => html(tag, { class: className || null }, ...children);
-
 // One lane: name, growing text, ticks, figures. `draw(now)` moves it to a moment of the clock.
 function buildLane(table, span, differs) {
-  const flag = make("span", "race-flag");
+  const flag = html("span", { class: "race-flag" });
   const spans = table.tokens.map((token, i) => {
     const node = buildToken(token.text, besideDigits(token.text, table.tokens[i + 1]?.text) ? "" : token.mark, Boolean(token.mark));
     if (i === differs) node.classList.add("differs");
@@ -13,12 +11,12 @@ function buildLane(table, span, differs) {
     return node;
   });
   const text = html("div", { class: "race-text", tabindex: "0", role: "group", "aria-label": say`Text of ${table.name}` },
-    make("span", "race-prompt", table.trace.prompt?.text), ...spans);
+    html("span", { class: "race-prompt" }, table.trace.prompt?.text), ...spans);
   const ticks = buildTicks(table, span);
   const stats = buildStats(decimalsOf(rateOf(table), 1));
   // Accepted guesses have the drafter's colour.
   const root = html("section", { class: "race-lane", "aria-label": table.name, "data-drafter": table.drafter },
-    make("header", "race-lane-head", make("h3", "", table.name), flag), text, ticks.root, stats.root);
+    html("header", { class: "race-lane-head" }, html("h3", {}, table.name), flag), text, ticks.root, stats.root);
   const front = buildFront(spans);
   let shown = -1;
   function draw(now) {
@@ -46,7 +44,7 @@ function buildLane(table, span, differs) {
 function buildToken(text, label, drafted) {
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
   const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core);
-  return make("span", drafted ? "race-token draft" : "race-token root", lead, mark, breaks);
+  return html("span", { class: drafted ? "race-token draft" : "race-token root" }, lead, mark, breaks);
 }
 
 // A row of ticks on the shared clock: one bar a forward pass, as wide as it took, as tall as the tokens it kept.
@@ -86,9 +84,9 @@ function buildFront(nodes) {
 
 // `digits` are the decimals of the speed, no more than its range over the runs allows.
 function buildStats(digits) {
-  const cells = Array.from({ length: 4 }, () => make("dd", "", "–"));
+  const cells = Array.from({ length: 4 }, () => html("dd", {}, "–"));
   const names = [say`tokens/s`, say`forward passes`, say`tokens per step`, say`ms per step`];
-  const root = make("dl", "race-stats", ...names.map((name, i) => make("div", "", make("dt", "", name), cells[i])));
+  const root = html("dl", { class: "race-stats" }, ...names.map((name, i) => html("div", {}, html("dt", {}, name), cells[i])));
   function draw({ rate, passes, perStep, ms }) {
     const figures = [rate === null ? "–" : grouped(rate, digits), passes, perStep?.toFixed(2) ?? "–", ms?.toFixed(2) ?? "–"];
     figures.forEach((figure, i) => { cells[i].textContent = figure; });

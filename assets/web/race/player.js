@@ -23,13 +23,13 @@ function buildPlayer(message) {
   const play = html("button", { class: "race-play", type: "button", title: say`Space`, onclick: () => toggle() }, say`Play`);
   const restart = html("button", { type: "button", onclick: () => { seek(0); start(); } }, say`↺ Restart`);
   const scrub = html("input", { class: "race-scrub", type: "range", min: 0, max: 1000, value: 0, "aria-label": say`Moment of the replay` });
-  const clock = make("output", "race-clock");
+  const clock = html("output", { class: "race-clock" });
   const speeds = SPEEDS.map((value) => html("option", { value, selected: value === state.speed }, value < 1 ? `1/${1 / value}×` : `${value}×`));
   const speed = html("select", { class: "race-speed", "aria-label": say`Replay speed` }, speeds);
   const bar = html("div", { class: "race-bar" }, play, restart, scrub, clock, speed);
   const grid = html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root));
-  const root = make("div", message.recorded ? "race-player recorded" : "race-player",
-    message.recorded && make("p", "race-recorded", recordedWords(message.recorded)), bar, grid,
+  const root = html("div", { class: message.recorded ? "race-player recorded" : "race-player" },
+    message.recorded && html("p", { class: "race-recorded" }, recordedWords(message.recorded)), bar, grid,
     buildKey(tables[0].drafter || tables[1].drafter), buildSummary(tables, message));
 
   scrub.addEventListener("input", () => { stop(); seek((span * scrub.value) / 1000); });
@@ -62,9 +62,7 @@ function buildPlayer(message) {
     cancelAnimationFrame(state.frame);
     face(PLAY, say`Play`);
   }
-  function face(path, word) {
-    play.replaceChildren(icon(path, 13), word);
-  }
+  const face = (path, word) => play.replaceChildren(icon(path, 13), word);
   const toggle = () => (state.playing ? stop() : start());
   // The next or previous moment at which any lane finished a step.
   function hop(direction) {
@@ -78,7 +76,7 @@ function buildPlayer(message) {
 // The lanes before anything has run: who will continue the prompt, and what is to be pressed.
 function buildReady(prompt, names) {
   const lanes = names.map(([name, drafter]) => buildLane(timetable({ name, drafter, trace: { prompt: { text: prompt } } }), 1, null));
-  const words = make("p", "race-recorded", say`About to start: press Compare, and both lanes continue this prompt, timed on this machine.`);
+  const words = html("p", { class: "race-recorded" }, say`About to start: press Compare, and both lanes continue this prompt, timed on this machine.`);
   for (const lane of lanes) lane.draw(0);
   return html("div", { class: "race-ready" }, words, html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root)));
 }
@@ -86,7 +84,7 @@ function buildReady(prompt, names) {
 // ---- the component -------------------------------------------------------------------------------------------
 
 const status = html("p", { class: "race-status", role: "status" });
-const stage = make("div", "race-stage");
+const stage = html("div", { class: "race-stage" });
 const view = html("div", { class: "race-view", tabindex: "0", role: "region" });
 let gallery = null;
 element.querySelector(".race-host").append(view);

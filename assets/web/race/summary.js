@@ -7,27 +7,27 @@ function buildSummary(tables, message) {
   const result = comparison(tables, message.baseline);
   const same = equality(message.verdict, tables.map((table) => table.name));
   const doubt = [LANGUAGE.tell(message.warning || ""), doubts(tables)].filter(Boolean).join(" ");
-  return make("div", "race-summary",
+  return html("div", { class: "race-summary" },
     result && buildResult(result),
-    same && make("p", `race-verdict ${same.tone}`, make("span", "race-sign", same.sign), make("b", "", same.head), make("span", "", ` ${same.tail}`)),
+    same && html("p", { class: `race-verdict ${same.tone}` }, html("span", { class: "race-sign" }, same.sign), html("b", {}, same.head), html("span", {}, ` ${same.tail}`)),
     buildTable(tables, message.baseline),
-    doubt && make("p", "race-doubt", `⚠ ${doubt}`),
-    tables.some((table) => table.runs.length > 1) && make("p", "race-note", runsWords(tables)));
+    doubt && html("p", { class: "race-doubt" }, `⚠ ${doubt}`),
+    tables.some((table) => table.runs.length > 1) && html("p", { class: "race-note" }, runsWords(tables)));
 }
 
 function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
   const figures = [[speedup, against], [overhead, cost]].map(([range, label]) => {
     const words = rangeWords(range);
-    return make("span", "race-big", make("b", "", middleWords(range, "×")), make("small", "", words ? say`${label}, ${words}` : label));
+    return html("span", { class: "race-big" }, html("b", {}, middleWords(range, "×")), html("small", {}, words ? say`${label}, ${words}` : label));
   });
-  return make("p", `race-result ${tone}`, ...figures, make("span", "", sentence));
+  return html("p", { class: `race-result ${tone}` }, ...figures, html("span", {}, sentence));
 }
 
 // A row of each lane: its speed as a bar with the range of its runs, and what it is worth over the baseline.
 function buildTable(tables, baseline) {
   const fastest = Math.max(...tables.map((table) => rateOf(table).high), 1e-9);
   const rows = tables.map((table, i) => buildRow(table, fastest, i === baseline ? null : tables[baseline]));
-  return make("table", "race-table", tableHead(["", ...COLUMNS.map((label) => say(label))]), make("tbody", "", ...rows));
+  return html("table", { class: "race-table" }, tableHead(["", ...COLUMNS.map((label) => say(label))]), html("tbody", {}, ...rows));
 }
 
 function buildRow(table, fastest, base) {
@@ -40,7 +40,7 @@ function buildRow(table, fastest, base) {
   return html("tr", { "data-drafter": table.drafter }, html("th", { scope: "row" }, table.name), ...cells);
 }
 
-const figureCell = (value, range, bar) => make("td", "", bar, make("b", "", value), range && " ", range && make("small", "", `(${range})`));
+const figureCell = (value, range, bar) => html("td", {}, bar, html("b", {}, value), range && " ", range && html("small", {}, `(${range})`));
 
 // As long as the median run was fast; the thin line goes from the slowest run to the fastest.
 function buildBar(rate, fastest) {

@@ -54,7 +54,7 @@ function makeShareMenu(view, page) {
   head.append(badges, opener, menu, ...[...root.querySelectorAll(":scope > .lecture-button")].reverse());
 
   function open() {
-    if (!menu.open) menu.showModal(); // the browser closes it by Escape, and gives the focus back
+    menu.showModal(); // the browser closes it by Escape, and gives the focus back
     refresh();
   }
 

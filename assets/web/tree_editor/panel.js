@@ -15,7 +15,7 @@ function makeEditorPanel(uid, act) {
   function draw(state, item) {
     const length = expectedLength(state.rows, state.nodes);
     const size = state.nodes.length + 1;
-    const depth = depthOf(state.nodes);
+    const depth = Math.max(0, ...state.nodes.map((node) => node.length));
     const figures = [["length", decimal(length), say`tokens per step expected`], ["nodes", size, say`${noun(size, "node")} with the root, at most ${state.most}`],
       ["depth", depth, say`deep, of ${plural(state.rows.length, "head")}`], ["gain", state.gain === null ? "–" : signed(state.gain), say`by the last edit`]];
     numbers.replaceChildren(...figures.map(([role, value, words]) => html("div", { "data-figure": role }, html("b", {}, value), html("span", {}, words))));

@@ -10,7 +10,6 @@ const nodeValue = (rows, node) => node.reduce((share, rank, head) => share * row
 // Expected tokens per step; the root is the one that is certain.
 const expectedLength = (rows, nodes) => nodes.reduce((sum, node) => sum + nodeValue(rows, node), 1);
 
-const depthOf = (nodes) => Math.max(0, ...nodes.map((node) => node.length));
 const subtreeOf = (nodes, top) => nodes.filter((node) => isBelow(node, top));
 
 // By depth, then by ranks, as the engine numbers them.

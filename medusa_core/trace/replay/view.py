@@ -29,14 +29,13 @@ STYLES = (
 def web_script() -> str:
     """All of the view without gradio: it defines `mountDecodeView(host, style)` and `DECODE_VIEW_STYLE`."""
     parts = ['"use strict";', vendored("gifenc"), methods_script(), view_style_script()]
-    return "\n".join(parts + [read_web(f"{name}.js") for name in SCRIPTS])
+    return "\n".join([*parts, read_web(*(f"{name}.js" for name in SCRIPTS))])
 
 
 def view_style_script() -> str:
     """It defines `DECODE_VIEW_STYLE`, the style sheet of the view and of what is drawn like it."""
-    colours = css_variables(".mdv") + css_variables(".dark .mdv", dark=True)
-    rules = "".join(read_web(name) for name in STYLES)
-    style = json.dumps(colours + rules + drafter_colours(".mdv", "--mdv-accept"))
+    colours = css_variables(".mdv, .learn") + css_variables(".dark .mdv, .dark .learn", dark=True)
+    style = json.dumps(colours + read_web(*STYLES) + drafter_colours(".mdv", "--mdv-accept"))
     return f"const DECODE_VIEW_STYLE = {style};"
 
 
@@ -53,9 +52,9 @@ def vendored(name: str) -> str:
     return f"/* {name}\n{licence} */\nconst {name} = (() => {{ {body}return {{{members}}}; }})();"
 
 
-def read_web(name: str) -> str:
-    """A file of the browser's side."""
-    return (WEB / name).read_text(encoding="utf-8")
+def read_web(*names: str) -> str:
+    """Files of the browser's side, one after the other."""
+    return "\n".join((WEB / name).read_text(encoding="utf-8") for name in names)
 
 
 def methods_script() -> str:

@@ -267,21 +267,13 @@ def _settings() -> tuple[Any, ...]:
 
 
 def _plots() -> list[gr.Plot]:
-    loss = gr.Plot(
-        label="Loss of each head while training: 0 is sure of the right token",
-        elem_id="train-loss",
-        elem_classes="train-plot",
-    )
+    def plot(name: str, label: str) -> gr.Plot:
+        return gr.Plot(label=label, min_width=320, elem_id=f"train-{name}", elem_classes="train-plot")
+
+    loss = plot("loss", "Loss of each head while training: 0 is sure of the right token")
     with gr.Row():
-        top1 = gr.Plot(
-            label="First guess right, on held-out text", min_width=320, elem_id="train-top1",
-            elem_classes="train-plot",
-        )  # fmt: skip
-        top5 = gr.Plot(
-            label="One of the first five guesses right", min_width=320, elem_id="train-top5",
-            elem_classes="train-plot",
-        )  # fmt: skip
-    return [loss, top1, top5]
+        first = plot("top1", "First guess right, on held-out text")
+        return [loss, first, plot("top5", "One of the first five guesses right")]
 
 
 def _buttons(trained: Trained | None) -> tuple[gr.Button, gr.Button, gr.Button]:
