@@ -79,6 +79,16 @@ def require_rope_factors(said: Any, place: str = "") -> None:
         require_rope_factors(value, f"{place}{key}.")
 
 
+def whole_number(
+    config: Mapping[str, Any], name: str, default: int | None = None, *, most: int = 2**24
+) -> int:
+    """A number that a config gives. Raises MedusaError unless it is a whole one from 1 to ``most``."""
+    value = default if config.get(name) is None else config[name]
+    if type(value) is not int or not 1 <= value <= most:
+        raise MedusaError(f"{name} is {value!r}: it must be a whole number from 1 to {most}")
+    return value
+
+
 def read_state(folder: Path) -> State:
     """All tensors of the heads in a folder under the names they have there. Raises MedusaError."""
     layout = layout_of(folder)

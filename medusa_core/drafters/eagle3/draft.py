@@ -16,11 +16,12 @@ from torch import nn
 
 from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters import Draft
+from medusa_core.drafters.eagle3 import FEATURES
 from medusa_core.drafters.eagle3.captured_growth import CapturedGrowth
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network
-from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
+from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library
 from medusa_core.llama.weights import NotLlamaError
