@@ -150,12 +150,12 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     choose_forward(target, threads_for=fastest_threads, library=native_library(), **options)
     return_freed_memory()
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
-    drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
+    drafts = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
     return Engine(
         target=target,
-        drafts={**drafts, **own},
+        drafts=drafts,
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
-        info=_describe(sources, target, drafts, own, placement, report.estimate),
+        info=_describe(sources, target, drafts, placement, report.estimate),
     )
 
 
@@ -209,19 +209,12 @@ def _no_memory(estimate: MemoryEstimate | None) -> str:
     return f"{ran_out}, though the model {estimate.sentence()}: use {fixes}"
 
 
-def _load_drafts(
-    sources: Sources, target: Target, progress: Share
-) -> tuple[dict[str, Draft], dict[str, Draft]]:
-    """Weights of drafters by the name of the method that knows their files: those named, the model's own.
-
-    Raises MedusaError.
-    """
+def _load_drafts(sources: Sources, target: Target, progress: Share) -> dict[str, Draft]:
+    """Weights of drafters by the method that knows their files, those named first. Raises MedusaError."""
     drafts: dict[str, Draft] = {}
-    own: dict[str, Draft] = {}
     for folder in sources.drafts:
         name = owner_of(folder)
-        brought = folder in sources.own
-        if name in drafts or name in own:
+        if name in drafts:
             twice = f"{folder} holds weights for --method {name}, which has some already"
             raise MedusaError(f"{twice}: give one of them")
         with ExitStack() as stack:
@@ -229,39 +222,38 @@ def _load_drafts(
                 from medusa_core.loading.weights import weights_watched  # noqa: PLC0415 - as in _read
 
                 stack.enter_context(weights_watched(progress))
-            found = load_draft(name, folder, target)
-        (own if brought else drafts)[name] = found
-        for note in found.notes:
-            whose = folder.name if brought else sources.heads_name
+            drafts[name] = load_draft(name, folder, target)
+        for note in drafts[name].notes:
+            whose = folder.name if folder in sources.own else sources.heads_name
             _log.warning("warning: %s: %s", whose, note)
-    return drafts, own
+    return drafts
 
 
 def _describe(
     sources: Sources,
     target: Target,
     drafts: Mapping[str, Draft],
-    own: Mapping[str, Draft],
     placement: Placement,
     estimate: MemoryEstimate | None,
 ) -> EngineInfo:
-    base, packing, all_drafts = sources.base_name, target.held.packing, (*drafts.values(), *own.values())
+    base, packing, labels = sources.base_name, target.held.packing, [one.label for one in drafts.values()]
+    named = labels[: len(sources.named)]
     return EngineInfo(
-        name=" + ".join([base, *(draft.label for draft in drafts.values())]),
+        name=" + ".join([base, *named]),
         base=base,
         heads=sources.heads_name,
         dtype=held_as(target.dtype, packing),
         device=str(target.device),
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
-        draft_parameters=sum(tensor.numel() for draft in all_drafts for tensor in draft.tensors()),
+        draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
         dtype_reason="" if packing else placement.reason,  # the reason speaks of unpacked weights
         forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
-        drafts=tuple(draft.label for draft in drafts.values()),
-        own_drafts=tuple(draft.label for draft in own.values()),
-        notes=(*dropped_settings(sources.base), *(note for draft in all_drafts for note in draft.notes)),
+        drafts=tuple(named),
+        own_drafts=tuple(labels[len(named) :]),
+        notes=(*dropped_settings(sources.base), *(note for draft in drafts.values() for note in draft.notes)),
     )
 
 
