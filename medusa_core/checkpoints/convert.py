@@ -198,7 +198,7 @@ def _to_trtllm(work: Conversion, out: Path) -> None:
     base = _servable(work)
     write_config(out, public_config(tensors, base))
     write_file(to_public(tensors), out / f"{HEADS_NAME}.pt")
-    text = json.dumps([list(choice) for choice in tree.choices])  # as its --medusa_choices reads it
+    text = json.dumps(tree.choices)  # as its --medusa_choices reads it
     (out / serving.CHOICES_NAME).write_text(text + "\n", encoding="utf-8")
     work.notes.append(
         "TensorRT-LLM has Medusa in its engine workflow only (examples/medusa), greedy, for bases shaped "

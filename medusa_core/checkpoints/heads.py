@@ -78,7 +78,10 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
     Raises MedusaError when hidden size or vocabulary differ, or when a number is NaN or infinite.
     """
     _require_same_sizes(tensors, lm_head, source)
-    require_finite(f"the heads in {source}", _weights(tensors), lm_head.dtype)
+    weights = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
+    if tensors.lm_weight is not None:
+        weights["LM head"] = tensors.lm_weight
+    require_finite(f"the heads in {source}", weights, lm_head.dtype)
     return replace(
         tensors,
         block_weight=tensors.block_weight.to(lm_head.device, lm_head.dtype),
@@ -112,12 +115,6 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     if tensors.token_map is None and torch.equal(last, lm_head):
         return lm_head.detach()
     return last.expand(tensors.count, -1, -1).contiguous()
-
-
-def _weights(tensors: HeadTensors) -> State:
-    """The heads' tensors by their role."""
-    blocks = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
-    return blocks if tensors.lm_weight is None else blocks | {"LM head": tensors.lm_weight}
 
 
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full

@@ -19,10 +19,11 @@ from medusa_core.decoding import Step, check_prompt
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.longrun.folder import End, Memory, RunFolder, opened
+from medusa_core.longrun.folder import OTHER_FOLDER, End, Memory, RunFolder
 from medusa_core.longrun.memory import PeakMemory, RunMemory, run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
 from medusa_core.text.stopping import text_before_stop
+from medusa_core.training.folder_lock import locked_folder
 from medusa_core.trees.tree import Topology
 
 _SAMPLED = 64  # numbers of each tensor that are looked at
@@ -146,8 +147,8 @@ def saved_run(
     engine: Engine, prompt: Sequence[int], config: GenerationConfig, folder: Path
 ) -> Iterator[SavedRun]:
     """The run in ``folder``, begun now or gone on with, for this process alone. Raises MedusaError."""
-    with opened(folder, engine.target.vocab_size) as files:
-        yield SavedRun(engine, prompt, config, files)
+    with locked_folder(folder, OTHER_FOLDER):
+        yield SavedRun(engine, prompt, config, RunFolder(folder, engine.target.vocab_size))
 
 
 def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> None:
@@ -213,10 +214,9 @@ def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     del found["max_new_tokens"], found["options"]
     for settings in (rule_settings(config), drafter_settings(config, draft_of(engine.drafts, config))):
         found |= {item.name: getattr(settings, item.name) for item in fields(settings)}
-    tree = engine.fixed_tree(config)
-    if tree is not None:
-        found[TREE] = [list(choice) for choice in tree.choices]
-    return {name: _plain(value) for name, value in found.items()}
+    if (tree := engine.fixed_tree(config)) is not None:
+        found[TREE] = tree
+    return {name: value.choices if isinstance(value, Topology) else value for name, value in found.items()}
 
 
 def with_tree_of(config: GenerationConfig, settings: Mapping[str, Any]) -> GenerationConfig:
@@ -254,10 +254,3 @@ def _drafter(engine: Engine, config: GenerationConfig) -> str | None:
     if draft is None:
         return None
     return fingerprint((str(number), tensor) for number, tensor in enumerate(draft.tensors()))
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold."""
-    if isinstance(value, Topology):
-        return [list(choice) for choice in value.choices]
-    return list(value) if isinstance(value, tuple) else value
