@@ -84,7 +84,7 @@ BROKEN = {
     "no such token": (put(*STEP, "tokens", 2, to=9999), "table does not hold"),
     "a token before the first": (put(*STEP, "tokens", 2, to=-1), "-1 is no place"),
     "no such shape": (put(*STEP, "shape", to=99), "table does not hold"),
-    "a shape that turns back": (put("shapes", 0, "parents", 2, to=7), "with parent 7, not an earlier node"),
+    "a shape that turns back": (put("shapes", 0, "parents", 2, to=7), "table does not hold"),
     "a node too few": (lambda t: t["steps"][1]["p"].pop(), "is no trace of version 3"),
     "an entropy too many": (lambda t: t["steps"][1]["entropy"].append(1.0), "places where nodes are judged"),
     "a path off the tree": (put(*STEP, "path", to=[0, 99]), "path \\[0, 99\\]|table does not hold"),
