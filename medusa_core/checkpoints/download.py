@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,8 +40,8 @@ class Wanted:
 
     repository: str
     revision: str | None
-    patterns: Sequence[str]
-    unwanted: Sequence[str]
+    patterns: list[str]
+    unwanted: list[str]
 
     def missing_bytes(self) -> int | None:
         """Bytes of the files that are not in the cache; None until the hub has listed its files.
@@ -53,9 +53,8 @@ class Wanted:
             files = get_cached_repo_tree(self.repository, revision=self.revision)
         except CachedRepoTreeNotFoundError:
             return None
-        allowed, unwanted = list(self.patterns), list(self.unwanted)
         chosen = filter_repo_objects(
-            files, allow_patterns=allowed, ignore_patterns=unwanted, key=lambda file: file.path
+            files, allow_patterns=self.patterns, ignore_patterns=self.unwanted, key=lambda file: file.path
         )
         cached = partial(try_to_load_from_cache, self.repository, revision=self.revision)
         return sum(file.size for file in chosen if not isinstance(cached(file.path), str))

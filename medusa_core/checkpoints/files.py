@@ -283,25 +283,22 @@ def headers(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Tens
     return [header for file in files for header in tensor_headers(file) if wanted(header.name)]
 
 
-def require_tensors(
-    owner: str, state: State, wanted: Mapping[str, Sequence[int]], again: str, names: str = ""
-) -> None:
+def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]], fix: str) -> None:
     """Raise MedusaError unless the state holds the ``wanted`` tensors, floats of these shapes, and no others.
 
-    ``owner`` names what they belong to, ``again`` what would mend it, ``names`` those that are read.
+    ``owner`` names what they belong to, ``fix`` what to do about it.
     """
-    of_names = f"{names}, {again}" if names else again
     if missing := sorted(wanted.keys() - state.keys()):
-        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {of_names}")
+        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {fix}")
     if strange := sorted(map(str, state.keys() - wanted.keys())):
-        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {of_names}")
+        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {fix}")
     for name, size in wanted.items():
         tensor = state[name]
         if list(tensor.shape) != list(size) or not tensor.is_floating_point() or tensor.itemsize == 1:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise MedusaError(
                 f"{name} of {owner} has shape {list(tensor.shape)} and is {kind}, it must be {list(size)} of "
-                f"floats of at least 16 bits: {again}"
+                f"floats of at least 16 bits: {fix}"
             )
 
 

@@ -132,8 +132,8 @@ def _download(name: str, wanted: Wanted, bars: type[tqdm]) -> str:
         return snapshot_download(
             wanted.repository,
             revision=wanted.revision,
-            allow_patterns=list(wanted.patterns),
-            ignore_patterns=list(wanted.unwanted),
+            allow_patterns=wanted.patterns,
+            ignore_patterns=wanted.unwanted,
             tqdm_class=bars,
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, HTTPError, OSError) as error:

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -88,10 +87,13 @@ class SavedRun:
             self.tokens += step.emitted
             grown, end = peak.grown(), None
             if step.finish_reason is not None:
-                drafter_cache = state.nbytes - state.cache.nbytes
-                end = End(
-                    finish_reason=cast("Any", step.finish_reason), memory=self._memory(grown, drafter_cache)
+                memory = Memory(
+                    **vars(self.memory),
+                    drafter_cache=state.nbytes - state.cache.nbytes,
+                    estimated=self.memory.total,
+                    measured=self.memory.weights + grown,
                 )
+                end = End(finish_reason=cast("Any", step.finish_reason), memory=memory)
             if totals.tokens % SEGMENT == 0 or end is not None:
                 part = totals.since(marked)
                 record = part.rates() | {"read_seconds": round(part.reading, 4), "peak_bytes": grown}
@@ -129,18 +131,6 @@ class SavedRun:
             **({} if end is None else {"memory": end.memory.model_dump()}),
         }
 
-    def _memory(self, grown: int, drafter_cache: int) -> Memory:
-        told = self.memory
-        return Memory(
-            rows=told.rows,
-            weights=told.weights,
-            cache=told.cache,
-            workspace=told.workspace,
-            drafter_cache=drafter_cache,
-            estimated=told.total,
-            measured=told.weights + grown,
-        )
-
 
 @contextmanager
 def saved_run(
@@ -154,12 +144,11 @@ def saved_run(
 def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> None:
     """Raise MedusaError that names the first thing in which this run differs from the one in the folder."""
     for part, words in (("model", "another model"), ("settings", "other settings")):
-        before = begun.get(part)
+        before = begun[part]
         for name, value in now[part].items():
             # A run that began before there was a setting had what is its default now.
             usual = getattr(GenerationConfig, name, None) if part == "settings" else None
-            was = before.get(name, usual) if isinstance(before, dict) else None
-            if was != value:
+            if (was := before.get(name, usual)) != value:
                 raise MedusaError(
                     f"the run in {folder} began with {words} ({name} {_short(was)}, now "
                     f"{_short(value)}): give what it began with or choose another --save"
@@ -210,10 +199,10 @@ def surroundings(engine: Engine) -> dict[str, Any]:
 
 def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     """All settings but the number of tokens, which may grow; a tree that was chosen is written out."""
-    found = {item.name: getattr(config, item.name) for item in fields(config)}
+    found = dict(vars(config))
     del found["max_new_tokens"], found["options"]
     for settings in (rule_settings(config), drafter_settings(config, draft_of(engine.drafts, config))):
-        found |= {item.name: getattr(settings, item.name) for item in fields(settings)}
+        found |= vars(settings)
     if (tree := engine.fixed_tree(config)) is not None:
         found[TREE] = tree
     return {name: value.choices if isinstance(value, Topology) else value for name, value in found.items()}

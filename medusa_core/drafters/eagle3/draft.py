@@ -104,7 +104,7 @@ def load(folder: Path, target: Target) -> Eagle3Draft:
     table = target_embedding(target)
     notes: tuple[str, ...] = ()
     if own is not None and not torch.equal(own.to(table), table):
-        notes = (f"{EMBEDDING} is not the model's own: the model's counts",)
+        notes = (f"{EMBEDDING} is not the model's own, which is used",)
     return build(shape, state, target, table, notes)
 
 
