@@ -87,16 +87,16 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     _require_language_model(config, trust_remote_code)
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
     if not 1 <= layers <= MOST_LAYERS:  # each would be built, only to be counted
-        said = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
-        raise _cannot_load(folder, f"{said}: {AGAIN}")
+        fault = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
+        raise _cannot_load(folder, f"{fault}: {AGAIN}")
     return config
 
 
-def _too_many(said: Any) -> Iterator[str]:
+def _too_many(config: Any) -> Iterator[str]:
     """A phrase for each count in a config, or in a part of it, that is beyond any model's."""
-    if not isinstance(said, dict):
+    if not isinstance(config, dict):
         return
-    for key, value in said.items():
+    for key, value in config.items():
         if isinstance(value, int) and value > _MOST.get(key, value):
             what = key.removeprefix("num_").removeprefix("n_").replace("hidden_", "").rstrip("s") + "s"
             yield f"{shortened(str(value), 20)} {what}, models have 1 to {_MOST[key]}"
@@ -162,8 +162,8 @@ def _require_floats(file: Path, kinds: dict[str, str]) -> None:
     """Raise MedusaError for weights of whole numbers or truth values, which transformers would convert."""
     for name, kind in sorted(kinds.items()):
         if name.endswith(".weight") and not kind.startswith(_FLOATS):
-            said = f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers"
-            raise MedusaError(f"{said}: {AGAIN}")
+            fault = f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers"
+            raise MedusaError(f"{fault}: {AGAIN}")
 
 
 @contextmanager
@@ -247,8 +247,8 @@ def _is_plain_tokenizer(folder: Path) -> bool:
     vocabulary, settings = (folder / name for name in _TOKENIZER_JSON[:2])
     if not vocabulary.is_file() or not settings.is_file() or plain_llama_config(folder) is None:
         return False
-    said = read_json(settings)
-    return said.get("tokenizer_class") in _GENERAL and "auto_map" not in said
+    config = read_json(settings)
+    return config.get("tokenizer_class") in _GENERAL and "auto_map" not in config
 
 
 def _cannot_load(folder: Path, why: str) -> MedusaError:
@@ -260,13 +260,13 @@ def is_known_kind(kind: object) -> bool:
     return isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
 
 
-def _config_fault(said: dict[str, Any], error: Exception) -> str:
-    kind = said.get("model_type")
+def _config_fault(config: dict[str, Any], error: Exception) -> str:
+    kind = config.get("model_type")
     if kind is None:
         return f"its {CONFIG_NAME} names no model_type: {AGAIN}"
     if is_known_kind(kind):
         return f"its {CONFIG_NAME} makes no sense ({reason_of(error)}): {AGAIN}"
-    if "auto_map" in said:
+    if "auto_map" in config:
         return (
             f"it brings Python code of its own for {kind!r}, which is not run unless you trust its authors: "
             "use --trust-remote-code, or a model that transformers knows"

@@ -67,12 +67,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
 
-def require_rope_factors(said: Any, place: str = "") -> None:
+def require_rope_factors(config: Any, place: str = "") -> None:
     """Raise MedusaError for a factor of rotary positions below 1, of which transformers only warns.
 
-    ``place`` is where in the config ``said`` stands.
+    ``place`` is where in the config ``config`` stands.
     """
-    for key, value in said.items() if isinstance(said, dict) else ():
+    for key, value in config.items() if isinstance(config, dict) else ():
         possible = value is None or (type(value) in (int, float) and 1 <= value < math.inf)
         if key == "factor" and "rope_" in place and not possible:
             raise MedusaError(f"{place}factor is {value!r}: it must be a number from 1 on")

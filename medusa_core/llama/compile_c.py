@@ -183,9 +183,13 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
 def _run(command: Sequence[str], messages: Path) -> int:
     """Run a command, its messages into a file; return its exit status. Raises OSError and TimeoutExpired."""
     with (
-        messages.open("wb") as said,
+        messages.open("wb") as output,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
         ) as process,
     ):
         try:

@@ -139,8 +139,8 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
-    said = read_config(sources.base)
-    plain = said.get("model_type") in FAMILIES and "quantization_config" not in said
+    base_config = read_config(sources.base)
+    plain = base_config.get("model_type") in FAMILIES and "quantization_config" not in base_config
     int8 = config.quantize == "8bit" and plain and runs_in_c(placement.dtype, placement.device.type)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
@@ -272,16 +272,16 @@ def dropped_settings(folder: Path) -> list[str]:
     """Notes, one a setting of the model in ``folder`` that a run does not obey."""
     file = folder / GENERATION_NAME
     try:
-        said = read_json(file) if file.is_file() else {}
+        generation = read_json(file) if file.is_file() else {}
     except MedusaError:
         return []  # reading the model says what is wrong with it
     asks = f"{GENERATION_NAME} asks for"
     notes = {
-        name: f"{asks} {name} {shortened(str(said[name]), 40)}, which counts for nothing here"
+        name: f"{asks} {name} {shortened(str(generation[name]), 40)}, which counts for nothing here"
         for name, idle in _IDLE.items()
-        if said.get(name) is not None and said[name] not in idle
+        if generation.get(name) is not None and generation[name] not in idle
     }
-    penalty = said.get(name := "repetition_penalty")
+    penalty = generation.get(name := "repetition_penalty")
     if name in notes and isinstance(penalty, int | float) and 1 < penalty <= _MOST:
         notes[name] += f": --penalty {penalty} --penalty-window {_WHOLE_TEXT} is the same"
     return list(notes.values())

@@ -169,8 +169,8 @@ class _Counted:
         if packing is None or not packing.is_own:
             return _PACKING * self.shape.largest if packing else 0
         largest = _PACKING_IN_C * max(self.shape.largest, self.shape.vocabulary * self.shape.width)
-        said = read_config(self.folder)
-        saved = str(said.get("dtype") or said.get("torch_dtype"))
+        config = read_config(self.folder)
+        saved = str(config.get("dtype") or config.get("torch_dtype"))
         if plain_llama_config(self.folder) is not None and saved == str(dtype).removeprefix("torch."):
             return largest  # the weights are pages of their files
         each = dtype.itemsize

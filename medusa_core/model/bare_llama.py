@@ -165,5 +165,4 @@ class BareModel(LoadedModel):
 
     @property
     def end_tokens(self) -> int | list[int] | None:
-        ends: int | list[int] | None = self.config.eos_token_id
-        return ends
+        return self.config.eos_token_id

@@ -84,8 +84,7 @@ class LoadedModel:
 
     @property
     def model(self) -> PreTrainedModel:
-        model: PreTrainedModel = self.weights
-        return model
+        return self.weights
 
     @property
     def is_proven(self) -> bool:
@@ -104,8 +103,7 @@ class LoadedModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self._modules.dtype
-        return dtype
+        return self._modules.dtype
 
     @property
     def vocab_size(self) -> int:
@@ -126,8 +124,7 @@ class LoadedModel:
     @property
     def end_tokens(self) -> int | list[int] | None:
         """Ids that end a text, by the generation config."""
-        ends: int | list[int] | None = self._modules.generation_config.eos_token_id
-        return ends
+        return self._modules.generation_config.eos_token_id
 
     def lm_head(self) -> torch.Tensor:
         """The LM head [V, d]."""
@@ -139,7 +136,7 @@ class LoadedModel:
 
     def embedding(self) -> torch.Tensor | None:
         """The embedding [V, d] as it is placed, perhaps on torch's meta device; None where it is no table."""
-        embedding: torch.Tensor | None = getattr(self._modules.get_input_embeddings(), "weight", None)
+        embedding = getattr(self._modules.get_input_embeddings(), "weight", None)
         return self.lm_head() if embedding is not None and not embedding.numel() else embedding
 
 

@@ -105,7 +105,7 @@ def lm_head_weight(model: PreTrainedModel) -> torch.Tensor:
 
 def runs_on(module: Any) -> torch.device:
     """The device that a module computes on, also when accelerate keeps its weights elsewhere."""
-    device: torch.device = module.weight.device
+    device = module.weight.device
     return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
 
 

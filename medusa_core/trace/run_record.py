@@ -73,10 +73,8 @@ class StepWindows:
 
     def texts(self) -> Iterator[bytes]:
         """Each window's list of JSON, one after another."""
-        number, whole = 0, len(self)
-        while number * WINDOW < whole:
+        for number in range(-(-len(self) // WINDOW)):
             yield zlib.decompress(self.window(number))
-            number += 1
 
 
 class RunRecord:
@@ -165,8 +163,7 @@ class UnpackedSteps(Sequence[Record]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    def __hash__(self) -> int:
-        raise TypeError("steps change as a run grows: they have no hash")
+    __hash__ = None  # type: ignore[assignment]  # steps change as a run grows
 
 
 def _compressed(steps: Sequence[bytes]) -> bytes:

@@ -110,7 +110,7 @@ class DraftShape:
 
     def config(self) -> dict[str, Any]:
         """The content of its config.json, in the public layout."""
-        said: dict[str, Any] = {
+        config: dict[str, Any] = {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             "num_hidden_layers": 1,
@@ -128,8 +128,8 @@ class DraftShape:
             "vocab_size": self.vocabulary,
             "draft_vocab_size": self.draft_vocabulary,
         }
-        said |= {name: True for name in _FLAGS if getattr(self, name)}
-        return said if self.layers is None else said | {FEATURE_KEY: list(self.layers)}
+        config |= {name: True for name in _FLAGS if getattr(self, name)}
+        return config if self.layers is None else config | {FEATURE_KEY: list(self.layers)}
 
 
 def feature_layers(count: int) -> tuple[int, ...]:
@@ -222,23 +222,23 @@ def _flag(config: dict[str, Any], name: str) -> bool:
 def _layers(config: dict[str, Any]) -> tuple[int, ...] | None:
     """The layers whose inputs are fused; an empty list leaves them to the rule, as in vLLM."""
     # Nested numbers are those of layers whose outputs are read: SGLang adds one to them, too.
-    said, shift = config.get(FEATURE_KEY), 0
-    if not said:
-        said, shift = _nested(config).get(FEATURE_KEY), 1
-    if not said:
+    layers, shift = config.get(FEATURE_KEY), 0
+    if not layers:
+        layers, shift = _nested(config).get(FEATURE_KEY), 1
+    if not layers:
         return None
-    if not isinstance(said, list) or len(said) != FEATURES or not all(type(one) is int for one in said):
-        raise MedusaError(f"{FEATURE_KEY} is {said!r}: name {FEATURES} layers by their numbers")
-    return tuple(one + shift for one in said)
+    if not isinstance(layers, list) or len(layers) != FEATURES or not all(type(one) is int for one in layers):
+        raise MedusaError(f"{FEATURE_KEY} is {layers!r}: name {FEATURES} layers by their numbers")
+    return tuple(one + shift for one in layers)
 
 
-def _scaling(said: Any) -> dict[str, Any] | None:
+def _scaling(rope: Any) -> dict[str, Any] | None:
     """How rotations are scaled, None where they are not."""
-    if not isinstance(said, dict):
+    if not isinstance(rope, dict):
         return None
-    kind = said.get("rope_type") or said.get("type") or "default"
+    kind = rope.get("rope_type") or rope.get("type") or "default"
     # Older versions of transformers called the kind "type".
-    return None if kind == "default" else {**said, "rope_type": kind}
+    return None if kind == "default" else {**rope, "rope_type": kind}
 
 
 def _number(config: dict[str, Any], name: str, default: float) -> float:
