@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from medusa_core.acceptance.verdict import Verdict
     from medusa_core.trees.token_tree import TokenTree
 
-_SHARED = {"verdict", "sampling", "logits"}  # modules of this package that are no rules
+_SHARED = {"verdict", "sampling", "logits"}  # modules of this package that are not rules
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ _OTHER = "give --model the base these heads were trained with"
 SECONDS = 10.0  # for all patterns; those of real adapters take milliseconds
 _FIX = "write the names of modules instead, or use another adapter"
 
-# Prints the place and the fault of the first pattern that is no regular expression.
+# Prints the place and the fault of the first pattern that is not a regular expression.
 _TRIAL = """
 import json, re, sys
 patterns, names = json.load(sys.stdin)
@@ -104,7 +104,7 @@ def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
         raise
     except Exception as error:  # peft checks little of what the file says
         raise MedusaError(
-            f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
+            f"{folder / ADAPTER_CONFIG} is not the config of a LoRA ({reason_of(error)}): {AGAIN}"
         ) from error
 
 
@@ -135,7 +135,7 @@ def without_deprecations() -> Iterator[None]:
 
 
 def check_patterns(config: dict[str, Any], names: Sequence[str], source: str) -> None:
-    """Raise MedusaError for a pattern that is no regular expression or does not end on ``names``."""
+    """Raise MedusaError for a pattern that is not a regular expression or does not end on ``names``."""
     patterns = list(_patterns(config))
     if not patterns:
         return
@@ -156,7 +156,7 @@ def check_patterns(config: dict[str, Any], names: Sequence[str], source: str) ->
         ) from error
     if done.stdout:
         place, fault = json.loads(done.stdout)
-        raise MedusaError(f"{source}: {place} is no pattern ({shortened(fault, 80)}): {_FIX}")
+        raise MedusaError(f"{source}: {place} is not a pattern ({shortened(fault, 80)}): {_FIX}")
     if done.returncode:
         raise MedusaError(f"{source}: its {_keys(patterns)} cannot be compared with the modules: {_FIX}")
 

@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 # With these, from_pretrained reports missing and misshapen tensors, where it would otherwise fill them at
 # random or fail without saying why; require_all_tensors reads the report.
 # Pickles are read by the loader that runs nothing in them.
-# A config may ask for plain tuples as results, over which transformers' own models stumble.
+# A config may ask for plain tuples as results, for which transformers' own models raise errors.
 STRICT = dict.fromkeys(
     ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_dict"), True
 )
@@ -117,7 +117,7 @@ def _check_end_tokens(folder: Path) -> None:
 
 
 def check_weights(folder: Path) -> None:
-    """Raise MedusaError when the weights are missing, cut off, damaged or of a kind that is no weight.
+    """Raise MedusaError when the weights are missing, cut off, damaged or of a kind that weights never have.
 
     Reads their headers alone.
     """
@@ -154,7 +154,7 @@ def _kinds(file: Path, pickled: bool) -> dict[str, str]:
             return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
     state = load_pickled(file, "meta", mapped=True)
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
-        raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")
+        raise MedusaError(f"{file.name} is not a dictionary of tensors: {AGAIN}")
     return {str(name): str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
 
 
@@ -285,7 +285,7 @@ def _require_language_model(config: PreTrainedConfig, trust_remote_code: bool) -
     if config.is_encoder_decoder:
         raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
     if type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
-        raise MedusaError(f"{kind} is no causal language model, so it cannot continue a text: {_USE}")
+        raise MedusaError(f"{kind} is not a causal language model, so it cannot continue a text: {_USE}")
 
 
 def _reads_text_alone(config: PreTrainedConfig) -> bool:

@@ -185,12 +185,12 @@ def read_pickled(file: Path, what: str = "heads", device: str = "cpu", *, mapped
     """All tensors of a pickle as ``load_pickled`` reads it. Raises MedusaError that names ``what`` it is."""
     try:
         state = load_pickled(file, device, mapped=mapped)
-    except Exception as error:  # a damaged pickle makes its reader stumble over anything
+    except Exception as error:  # reading a damaged pickle can raise anything
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
     if odd := [name for name in state if not isinstance(name, str)]:
-        raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is no text: save it under a name")
+        raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is not a string: give it a name")
     _require_plain(state, file, device)
     return state
 
@@ -200,7 +200,7 @@ def _require_plain(state: State, source: Path, device: str = "cpu") -> None:
     for name, t in state.items():
         if t.layout != torch.strided or t.device.type != device or t.is_nested or t.is_complex():
             raise MedusaError(
-                f"{name} in {source} is no plain tensor: save it as a dense one of real numbers"
+                f"{name} in {source} is not a plain tensor: save it as a dense one of real numbers"
             )
 
 
@@ -303,7 +303,7 @@ def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]
 
 
 def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word.
+    """Raise MedusaError for NaN or infinity, which would silently make every guess the same.
 
     ``state`` are the tensors as they were read, ``dtype`` what they will have; ``what`` names their owner.
     """

@@ -45,7 +45,7 @@ def convert_to_gguf(source: str, target: Path, kind: str, *, force: bool = False
     for a file that is there or cannot be written.
     """
     if target.suffix != SUFFIX:
-        raise MedusaError(f"DST {target} is no name of a GGUF file: let it end in {SUFFIX}")
+        raise MedusaError(f"DST {target} is not the name of a GGUF file: let it end in {SUFFIX}")
     if target.exists() and not (force and target.is_file()):
         raise MedusaError(f"DST {target} is there already: name another file, or use --force")
     folder = embedded_model() if source == EMBEDDED else locate_model(source)

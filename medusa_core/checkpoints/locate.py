@@ -78,7 +78,7 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
     ``fetch.progress`` raises to end the download.
     """
     if folder := as_folder(name):
-        # Libraries open what they find in it, and would wait at a pipe for ever.
+        # Libraries open what they find in it, and would wait at a pipe forever.
         parts = (folder, folder / HEADS_FOLDER, *folder.glob(f"{DRAFTERS_FOLDER}/*"))
         for part in filter(Path.is_dir, parts):
             refuse_special_files(part)
@@ -147,7 +147,7 @@ def _why_not(name: str, error: Exception) -> str:
         GatedRepoError: "its owner asks for consent; accept it on the hub, then set HF_TOKEN or log in",
         RepositoryNotFoundError: "the hub knows none; check the name, or set HF_TOKEN if it is private",
         RevisionNotFoundError: "the repository has no such revision; check what follows the @",
-        HFValidationError: "that is no name of a repository; write owner/name, or check the path",
+        HFValidationError: "that is not the name of a repository; write owner/name, or check the path",
         OfflineModeIsEnabled: _OFFLINE,
         LocalEntryNotFoundError: _OFFLINE
         if HF_HUB_OFFLINE

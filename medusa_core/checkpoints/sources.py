@@ -187,7 +187,7 @@ def _with_own_heads(folder: Path, name: str, heads: str) -> Sources:
 
 
 def _own_drafters(folder: Path) -> tuple[Path, ...]:
-    """Folders with weights of further drafters beside a model, by name; hidden ones are no drafters."""
+    """Folders with weights of further drafters beside a model, by name; hidden ones are not drafters."""
     inside = folder / DRAFTERS_FOLDER
     if not inside.is_dir():
         return ()

@@ -39,7 +39,7 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
     if not all(isinstance(own, dict) for own in found.values()):
         raise MedusaError(f'{file} has no settings by device, as {{"cpu": {{"draft_nodes": 10}}}} does')
     if strange := [name for name in found if name not in _DEVICES]:
-        raise MedusaError(f"{file} speaks of a device {strange[0]!r:.40}: use {', '.join(_DEVICES)}")
+        raise MedusaError(f"{file} names a device {strange[0]!r:.40}: use {', '.join(_DEVICES)}")
     names = [item.name for item in fields(kind) if isinstance(item.default, int)]  # a tree is a file
     for own in found.values():
         if unknown := [name for name in own if name not in names]:

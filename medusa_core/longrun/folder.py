@@ -140,7 +140,7 @@ class RunFolder:
                 raise self._damaged(number, "other tokens were written")
             is_last = number == len(lines)
             if len(segment.tokens) != SEGMENT and not (is_last and segment.end is not None):
-                raise self._damaged(number, f"{len(segment.tokens)} tokens are no whole segment")
+                raise self._damaged(number, f"{len(segment.tokens)} tokens are not a whole segment")
             yield segment
 
     def append(

@@ -308,9 +308,9 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
     try:
         trace = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"{name} is no trace ({reason_of(error)}): {_OTHER_FILE}") from error
+        raise MedusaError(f"{name} is not a trace ({reason_of(error)}): {_OTHER_FILE}") from error
     if not isinstance(trace, dict):
-        raise MedusaError(f"{name} is no trace (it is not a JSON object): {_OTHER_FILE}")
+        raise MedusaError(f"{name} is not a trace (it is not a JSON object): {_OTHER_FILE}")
     stated = trace.get("schema_version")
     if type(stated) is int and stated > PACKED_VERSION:
         raise MedusaError(
@@ -326,12 +326,12 @@ def parse_trace(data: bytes, name: str) -> RunTrace:
         return RunTrace.model_validate(_UPGRADES.get(version, dict)(trace))
     except ValidationError as error:
         first = error.errors()[0]
-        what = "no trace" if stated is None else f"no trace of version {version}"
+        what = "not a trace" if stated is None else f"not a trace of version {version}"
         place = ".".join(map(str, first["loc"])) or "the whole"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}; {_AGAIN}") from error
     except ValueError as error:
-        raise MedusaError(f"{name} is no trace of version {version}: {error}; {_AGAIN}") from error
+        raise MedusaError(f"{name} is not a trace of version {version}: {error}; {_AGAIN}") from error
 
 
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: upgraded, PACKED_VERSION: unpacked}

@@ -283,7 +283,7 @@ def _place(value: int) -> int:
 def _check_places(*lists: Sequence[int]) -> None:
     for places in lists:
         if places and min(places) < 0:
-            raise ValueError(f"{min(places)} is no place in a table or tree")
+            raise ValueError(f"{min(places)} is not a place in a table or tree")
 
 
 def significant(value: float, digits: int) -> float | None:

@@ -102,7 +102,7 @@ FAULTS = {
     ),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight of .* is int64"),
     "a complex embedding": (
-        changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* no plain"
+        changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* not a plain"
     ),
     "no map": (changed(d2t=None), {}, "lack d2t, which says which of 24 tokens the 16 are"),
     "a map of another size": (changed(d2t=SAME[1:]), {}, r"d2t as \[15\], not \[16\]"),

@@ -150,7 +150,7 @@ def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
     [
         ("{", "draft.json is not JSON .*: correct it"),
         ("[]", "draft.json is not a JSON object: correct it"),
-        ('{"CPU": {"draft_nodes": 3}}', "speaks of a device 'CPU': use cpu, cuda, mps"),
+        ('{"CPU": {"draft_nodes": 3}}', "names a device 'CPU': use cpu, cuda, mps"),
         ('{"cpu": 3}', "draft.json has no settings by device"),
         ('{"cpu": {"nodes": 3}}', "draft.json: no setting is called 'nodes', use draft_top_k"),
         ('{"cpu": {"tree": "/etc/passwd"}}', "no setting is called 'tree'"),

@@ -7,7 +7,7 @@ To the linked view, by "kind":
   end    the run is over; its steps have all been sent     {"run", "output", "beside"}
   broken the live run did not finish: why                  {"words"}
   rest   nothing new: the run is complete
-  refused  a file that was opened is no trace: why         {"words"}
+  refused  a file that was opened is not a trace: why         {"words"}
 Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
 "numbered" holds one whose drawing the browser is to confirm (`ui/serving/update_stream.py`).
 Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
