@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints.files import AGAIN, file_fault, read_json, read_tensors
+from medusa_core.checkpoints.files import AGAIN, read_json, read_tensors, tensor_headers
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, shortened
 from medusa_core.library_messages import quiet_bitsandbytes
@@ -66,11 +65,7 @@ def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     config = _read_config(folder, [name for name, _ in model.named_modules()])
-    try:
-        with safe_open(file, framework="pt") as opened:
-            brought = set(opened.keys())
-    except (SafetensorError, OSError) as error:
-        raise MedusaError(f"cannot read the adapter in {folder}: {file_fault(file, error)}") from error
+    brought = {header.name for header in tensor_headers(file)}
     try:
         targets, head = config.target_modules or (), model.get_output_embeddings()
         if any(module is head and name in targets for name, module in model.named_modules()):

@@ -196,7 +196,7 @@ def read_pickled(file: Path, what: str = "heads", device: str = "cpu", *, mapped
 
 
 def _require_plain(state: State, source: Path, device: str = "cpu") -> None:
-    """Raise MedusaError for a sparse, nested or complex tensor, or one without numbers on ``device``."""
+    """Raise MedusaError for a sparse, nested or complex tensor, or one on another device than ``device``."""
     for name, t in state.items():
         if t.layout != torch.strided or t.device.type != device or t.is_nested or t.is_complex():
             raise MedusaError(

@@ -41,7 +41,7 @@ from medusa_core.loading.devices import (
     runs_in_c,
     spread,
 )
-from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as, needed
+from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as, used_sources
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.model.context import LongerContext, longer_context
 from medusa_core.model.loaded_model import LoadedModel
@@ -133,7 +133,7 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
         beside_layers = estimate.heads + estimate.cache + estimate.margin
         placement = spread(placement, estimate.total, beside_layers, packed=estimate.packed)
     found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
-    sources = needed(found, methods, warn=True)
+    sources = used_sources(found, methods, warn=True)
     for note in dropped_settings(sources.base):
         _log.warning("warning: %s: %s", sources.base_name, note)
     reading = report.within("weights")
@@ -193,7 +193,7 @@ def _estimate(
     """The memory that a load will take, by the small files alone; None where it cannot be estimated."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
-        sources = needed(find_sources(config.model, config.heads, small), methods)
+        sources = used_sources(find_sources(config.model, config.heads, small), methods)
         return estimate_for(sources, config, placement)
     except MedusaError:
         if report.refused is not None:

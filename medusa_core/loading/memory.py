@@ -183,7 +183,7 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
     Raises MedusaError for names that cannot be had, and for a model of unknown kind.
     """
     fetch = Fetch(weights=False, code=config.trust_remote_code)
-    sources = needed(find_sources(config.model, config.heads, fetch))
+    sources = used_sources(find_sources(config.model, config.heads, fetch))
     return estimate_for(sources, config, place(config.device, config.dtype))
 
 
@@ -244,7 +244,7 @@ def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict
     return Alternative(flags, found.total, found.free + found.spare)
 
 
-def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:
+def used_sources(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:
     """The sources with the model's own drafters that ``methods`` use; None: all of them.
 
     Weights that were named take the place of the model's own for the same method. A folder whose files are

@@ -110,7 +110,7 @@ def runs_on(module: Any) -> torch.device:
 
 
 def _is_plain(weight: object) -> TypeGuard[torch.Tensor]:
-    """Whether the numbers of a weight lie here, neither packed nor absent."""
+    """Whether a weight is a plain tensor in memory, neither packed nor offloaded."""
     return (
         isinstance(weight, torch.Tensor)
         and type(weight) in (torch.Tensor, torch.nn.Parameter)

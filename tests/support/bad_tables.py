@@ -210,7 +210,7 @@ HEAD_ROWS: dict[str, Row] = {
     "heads with a config that is no JSON": Row(heads(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
     "an adapter cut off": Row(
         adapted(lambda folder: cut(folder / ADAPTER, 0.5)),
-        r"cannot read the adapter .*_model\.safetensors is",
+        r"cannot read .*adapter_model\.safetensors is",
         AGAIN, NO_ADAPTER,
     ),
     "an adapter that is missing": Row(

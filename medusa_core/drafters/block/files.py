@@ -21,7 +21,7 @@ from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.block.model import BlockModel
 from medusa_core.drafters.eagle3 import FEATURES, Settings
-from medusa_core.drafters.eagle3.draft import place
+from medusa_core.drafters.eagle3.draft import load_tensors
 from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.operators import Product, Work, linear, operators
@@ -81,7 +81,7 @@ def read(folder: Path, lm_head: torch.Tensor, dtype: torch.dtype) -> BlockModel:
     owner, wanted = f"the block drafter in {folder}", {n: t.shape for n, t in model.state_dict().items()}
     require_tensors(owner, state, wanted, "its config.json says otherwise, fetch both again")
     require_finite(owner, state, dtype)
-    place(model, state, lm_head.device, dtype)
+    load_tensors(model, state, lm_head.device, dtype)
     return model
 
 

@@ -69,8 +69,8 @@ class Eagle3Draft(LayerDraft):
         layers: tuple[int, ...],
         notes: tuple[str, ...],
     ) -> Self:
-        """A draft for a target, whose network, without numbers so far, gets tensors that fit."""
-        place(model, state, target.output_device, target.dtype)
+        """A draft for a target, whose network is on the meta device and gets tensors that fit."""
+        load_tensors(model, state, target.output_device, target.dtype)
         model.requires_grad_(False).eval()
         return cls(model, embedding, layers, target.library, target.capture, notes=notes)
 
@@ -119,8 +119,8 @@ def build(
     return Eagle3Draft.filled(model, state, target, embedding, layers, notes)
 
 
-def place(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
-    """Give a network without numbers these tensors, on a device and in a dtype."""
+def load_tensors(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
+    """Load tensors into a network that has none yet, on a device and in a dtype."""
     placed = {
         name: tensor.to(device, dtype if tensor.is_floating_point() else None)
         for name, tensor in state.items()

@@ -125,7 +125,7 @@ def to_public(heads: HydraHeads, embedding: torch.Tensor) -> State:
 
 
 def _empty(kind: Kind, base: Any, rows: int) -> HydraHeads:
-    """Heads without numbers, whose logits have so many ``rows``."""
+    """Heads on the meta device, whose logits have so many ``rows``."""
     width = base.hidden_size
     with torch.device("meta"):
         heads = [
