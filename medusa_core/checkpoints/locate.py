@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from tqdm import tqdm
 
-from medusa_core.checkpoints.download import Progress, Wanted, watched
+from medusa_core.checkpoints.download import Progress, Wanted, download_with_progress
 from medusa_core.checkpoints.names import (
     ADAPTER_CONFIG,
     CONFIG_NAME,
@@ -47,7 +47,7 @@ _OFFLINE = "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name 
 
 @dataclass(frozen=True)
 class Fetch:
-    """How the hub's files are fetched: who hears of it, and whether weights and the model's code come too."""
+    """How files are fetched from the hub: who is told, and whether weights and the model's code come too."""
 
     progress: Progress = lambda words, done: None
     weights: bool = True
@@ -94,7 +94,7 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
         patterns=[*patterns, *([CODE_FILES] if fetch.code else [])],
         unwanted=[*_TWICE, *([] if fetch.weights else WEIGHT_FILES)],
     )
-    return watched(lambda bars: _download(name, wanted, bars), wanted, fetch.progress)
+    return download_with_progress(lambda bars: _download(name, wanted, bars), wanted, fetch.progress)
 
 
 def locate_model(name: str, fetch: Fetch = ALL_FILES) -> Path:

@@ -74,7 +74,7 @@ def load_engine(
     *,
     methods: Collection[str] | None = None,
 ) -> Engine:
-    """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
+    """Load model, heads and tokenizer; ``on_progress`` is told of each stage and of its progress.
 
     Of the further drafters that a model brings, those of ``methods`` are loaded; None: all.
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
@@ -247,7 +247,7 @@ def _describe(
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
         draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
-        dtype_reason="" if packing else placement.reason,  # the reason speaks of unpacked weights
+        dtype_reason="" if packing else placement.reason,  # the reason is about unpacked weights
         forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
@@ -269,7 +269,7 @@ _MOST = 2  # the largest penalty
 
 
 def dropped_settings(folder: Path) -> list[str]:
-    """Notes, one a setting of the model in ``folder`` that a run does not obey."""
+    """Notes, one a setting of the model in ``folder`` that a run ignores."""
     file = folder / GENERATION_NAME
     try:
         generation = read_json(file) if file.is_file() else {}

@@ -1,4 +1,4 @@
-"""A transformers causal LM as a ``Target`` reads it: where it runs, what it takes, what lies behind its head.
+"""A transformers causal LM as a ``Target`` reads it: its device, the arguments it takes, its LM head.
 
 V vocabulary · d hidden size
 """

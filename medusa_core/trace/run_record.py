@@ -100,7 +100,7 @@ class RunRecord:
     def trace(self, *, after: bool = True) -> Record:
         """The run as records; its steps are read from their windows whenever they are asked for.
 
-        Without ``after``, what the model says after each node is left out, which takes most of the time.
+        Without ``after``, what the model predicts after each node is left out, which takes most of the time.
         """
         own = {} if self.output is None else {"output": self.output}
         return {

@@ -37,7 +37,7 @@ USUAL_LAYERS = 2  # decoder layers where the cost for a large model is counted
 
 
 def owns(folder: Path) -> bool:
-    """Whether the config speaks of layers that draft a block. Raises MedusaError for a damaged config."""
+    """Whether the config has layers that draft a block. Raises MedusaError for a damaged config."""
     return _LAYERS in read_config(folder)
 
 
