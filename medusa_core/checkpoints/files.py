@@ -50,14 +50,10 @@ def layout_of(folder: Path) -> Layout | None:
     names = config.get("architectures")
     if (isinstance(names, list) and "MedusaModel" in names) or config.get("model_type") == "medusa":
         return Layout.VLLM
-    index = folder / INDEX_NAME
-    if index.is_file():
-        return Layout.FULL if any(name.startswith(FULL_PREFIX) for name in _weight_map(index)) else None
-    weights = folder / WEIGHTS_NAME
-    with suppress(SafetensorError, OSError):  # damaged weights are the model's loader's to report
-        if weights.is_file():
-            with safe_open(weights, framework="pt") as file:
-                return Layout.FULL if any(n.startswith(FULL_PREFIX) for n in file.keys()) else None  # noqa: SIM118
+    if files_with_heads(folder):  # by the index alone, since its files may not be fetched yet
+        return Layout.FULL
+    with suppress(MedusaError):  # damaged weights are the model's loader's to report
+        return Layout.FULL if headers(folder, WEIGHTS_NAME, lambda n: n.startswith(FULL_PREFIX)) else None
     return None
 
 
