@@ -70,7 +70,7 @@ class _Transfer:
         self.cancelled = threading.Event()
 
     def bar_class(self) -> type[tqdm]:
-        """The class whose bars count here, and end their threads once the download is cancelled."""
+        """The class of bars that are read here, and that end their threads once the download is cancelled."""
         transfer = self
 
         class Bar(tqdm):

@@ -149,7 +149,7 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
         return [folder / name]
     index = folder / f"{name}.index.json"
     if not index.is_file():
-        # Shards without their index are still whole files: all that they hold counts.
+        # Shards without their index are still whole files: all that they hold is read.
         return sorted(folder.glob(f"{name.removesuffix('.safetensors')}-*.safetensors"))
     files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
     for file in files:

@@ -1,6 +1,6 @@
 """From a name to a folder: a path on this disk, or a hub repository with an optional ``@revision``.
 
-Downloads go through huggingface_hub, so its cache, ``HF_TOKEN``, a stored login and ``HF_HUB_OFFLINE`` count.
+huggingface_hub downloads, with its cache, ``HF_TOKEN``, a stored login and ``HF_HUB_OFFLINE``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings and a tree that lie beside a drafter's weights; the best settings depend on the device.
 
-``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They count
-where a run does not give its own; devices and settings that are not named keep the drafter's defaults.
+``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They are
+used where a run does not give its own; devices and settings that are not named keep the drafter's defaults.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ METHOD = Method(
 )
 
 
-DRAFT_VOCABULARY = 32_000  # tokens that the published layers can draft; a smaller vocabulary counts whole
+DRAFT_VOCABULARY = 32_000  # tokens that the published layers can draft; of a smaller vocabulary all
 
 
 def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
