@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from medusa_core.acceptance.verdict import Verdict
     from medusa_core.trees.token_tree import TokenTree
 
-_SHARED = {"verdict", "sampling", "logits"}  # modules of this package that are no rules
+_SHARED = {"verdict", "sampling", "logits"}  # modules of this package that are not rules
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ def rule_info(name: str) -> RuleInfo:
 
 def rules_in_words() -> list[str]:
     """The setting's own help, and "NAME: help" for each rule that it does not mention."""
-    said: str = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
-    return [said, *(f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in said)]
+    own: str = GenerationConfig.__dataclass_fields__["acceptance"].metadata["help"]
+    return [own, *(f"{name}: {rule_info(name).help}" for name in rule_names() if f"{name}: " not in own)]
 
 
 def rule_settings(config: GenerationConfig) -> Any:

@@ -57,11 +57,13 @@ class RejectionRule(DrawingRule):
             if kept is None:
                 break
             path.append(kept)
+        bonus = int(drawn(p[None], self._generator)[0])
+        require_drawn([bonus], len(p))
         on_path = set(path)
         return Verdict(
             path=path,
             accepted=[tokens[node] for node in path],
-            bonus=self._draw(p),
+            bonus=bonus,
             passes=[node in on_path for node in range(tree.size)],
             failure="rejected by the draw",
             reasons=reasons,
@@ -81,11 +83,6 @@ class RejectionRule(DrawingRule):
         sign = "<" if passes else "≥"
         bar = f"p = {ratio:.9g}" if q is None else f"p/q = {ratio:.9g}, p = {target:.9g}, q = {drafted:.9g}"
         return passes, f"u = {u:.9g} {sign} {bar}" + (f", {refused} refused before" if refused else "")
-
-    def _draw(self, p: torch.Tensor) -> int:
-        token = int(drawn(p[None], self._generator)[0])
-        require_drawn([token], len(p))
-        return token
 
 
 def _without(p: torch.Tensor, q: torch.Tensor | None, token: int) -> tuple[torch.Tensor, torch.Tensor | None]:

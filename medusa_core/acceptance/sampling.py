@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ENTROPY_GUARD = 1e-5  # inside the logarithm, as in the public Medusa code, so that verdicts agree with it
 # At this temperature all but the largest logits have probability 0; float32 rounds much lower ones to 0, and
-# then 0 / 0 is no number.
+# then 0 / 0 is not a number.
 COLDEST = 1e-30
 _BELOW_ONE = 1 - 2**-52  # keeps rounding from lifting a number to the sum of all p
 

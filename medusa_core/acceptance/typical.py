@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from medusa_core.acceptance import RuleInfo
-from medusa_core.acceptance.sampling import choose, drawn, entropy, probabilities, require_drawn
+from medusa_core.acceptance.sampling import DrawingRule, choose, drawn, entropy, probabilities, require_drawn
 from medusa_core.acceptance.verdict import Verdict, longest_path, statistics_beside
 from medusa_core.config import setting
 
@@ -40,15 +40,12 @@ class Settings:
     )
 
 
-class TypicalRule:
+class TypicalRule(DrawingRule):
     """p against an entropy-dependent threshold; the root by argmax, or drawn with ``root="sample"``."""
 
-    by_argmax = False
-
     def __init__(self, temperature: float, settings: Settings, generator: torch.Generator) -> None:
-        self._temperature = temperature
+        super().__init__(temperature, settings, generator)
         self._settings = settings
-        self._generator = generator
         self._samples_root = settings.root == "sample"
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:

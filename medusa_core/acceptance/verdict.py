@@ -86,16 +86,10 @@ def alive_nodes(parents: Sequence[int], passes: Sequence[bool]) -> list[bool]:
 
 def longest_path(tree: TokenTree, passes: Sequence[bool], p: Sequence[float] | None) -> list[int]:
     """Node ids of the accepted path, root first."""
-    alive = alive_nodes(tree.parents, passes)
-    best = 0
-    if p is None:
-        for node, depth in enumerate(tree.depths):
-            if alive[node] and depth > tree.depths[best]:
-                best = node
-    else:
-        score = [0.0] * tree.size
-        for node, parent in enumerate(tree.parents):
-            if parent >= 0 and alive[node]:
-                score[node] = score[parent] + math.log(max(p[node], 1e-38))
-        best = max((n for n in range(tree.size) if alive[n]), key=lambda n: (tree.depths[n], score[n], -n))
-    return path_to(best, tree.parents)
+    nodes = [node for node, alive in enumerate(alive_nodes(tree.parents, passes)) if alive]
+    if p is None:  # of equals ``max`` takes the first, which has the smallest id
+        return path_to(max(nodes, key=tree.depths.__getitem__), tree.parents)
+    score = [0.0] * tree.size
+    for node in nodes[1:]:
+        score[node] = score[tree.parents[node]] + math.log(max(p[node], 1e-38))
+    return path_to(max(nodes, key=lambda node: (tree.depths[node], score[node])), tree.parents)

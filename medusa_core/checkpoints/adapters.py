@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from safetensors import SafetensorError, safe_open
 
-from medusa_core.checkpoints.files import AGAIN, file_fault, read_json, read_tensors
+from medusa_core.checkpoints.files import AGAIN, read_json, read_tensors, tensor_headers
 from medusa_core.checkpoints.names import ADAPTER_CONFIG, ADAPTER_NAME
 from medusa_core.errors import MedusaError, is_out_of_memory, missing_package, reason_of, shortened
 from medusa_core.library_messages import quiet_bitsandbytes
@@ -37,7 +36,7 @@ _OTHER = "give --model the base these heads were trained with"
 SECONDS = 10.0  # for all patterns; those of real adapters take milliseconds
 _FIX = "write the names of modules instead, or use another adapter"
 
-# Prints the place and the fault of the first pattern that is no regular expression.
+# Prints the place and the fault of the first pattern that is not a regular expression.
 _TRIAL = """
 import json, re, sys
 patterns, names = json.load(sys.stdin)
@@ -66,11 +65,7 @@ def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     config = _read_config(folder, [name for name, _ in model.named_modules()])
-    try:
-        with safe_open(file, framework="pt") as opened:
-            brought = set(opened.keys())
-    except (SafetensorError, OSError) as error:
-        raise MedusaError(f"cannot read the adapter in {folder}: {file_fault(file, error)}") from error
+    brought = {header.name for header in tensor_headers(file)}
     try:
         targets, head = config.target_modules or (), model.get_output_embeddings()
         if any(module is head and name in targets for name, module in model.named_modules()):
@@ -104,7 +99,7 @@ def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
         raise
     except Exception as error:  # peft checks little of what the file says
         raise MedusaError(
-            f"{folder / ADAPTER_CONFIG} is no config of a LoRA ({reason_of(error)}): {AGAIN}"
+            f"{folder / ADAPTER_CONFIG} is not the config of a LoRA ({reason_of(error)}): {AGAIN}"
         ) from error
 
 
@@ -135,7 +130,7 @@ def without_deprecations() -> Iterator[None]:
 
 
 def check_patterns(config: dict[str, Any], names: Sequence[str], source: str) -> None:
-    """Raise MedusaError for a pattern that is no regular expression or does not end on ``names``."""
+    """Raise MedusaError for a pattern that is not a regular expression or does not end on ``names``."""
     patterns = list(_patterns(config))
     if not patterns:
         return
@@ -156,7 +151,7 @@ def check_patterns(config: dict[str, Any], names: Sequence[str], source: str) ->
         ) from error
     if done.stdout:
         place, fault = json.loads(done.stdout)
-        raise MedusaError(f"{source}: {place} is no pattern ({shortened(fault, 80)}): {_FIX}")
+        raise MedusaError(f"{source}: {place} is not a pattern ({shortened(fault, 80)}): {_FIX}")
     if done.returncode:
         raise MedusaError(f"{source}: its {_keys(patterns)} cannot be compared with the modules: {_FIX}")
 

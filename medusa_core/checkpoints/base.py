@@ -56,7 +56,7 @@ if hasattr(os, "register_at_fork"):
 # With these, from_pretrained reports missing and misshapen tensors, where it would otherwise fill them at
 # random or fail without saying why; require_all_tensors reads the report.
 # Pickles are read by the loader that runs nothing in them.
-# A config may ask for plain tuples as results, over which transformers' own models stumble.
+# A config may ask for plain tuples as results, for which transformers' own models raise errors.
 STRICT = dict.fromkeys(
     ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_dict"), True
 )
@@ -87,16 +87,16 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     _require_language_model(config, trust_remote_code)
     layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
     if not 1 <= layers <= MOST_LAYERS:  # each would be built, only to be counted
-        said = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
-        raise _cannot_load(folder, f"{said}: {AGAIN}")
+        fault = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
+        raise _cannot_load(folder, f"{fault}: {AGAIN}")
     return config
 
 
-def _too_many(said: Any) -> Iterator[str]:
+def _too_many(config: Any) -> Iterator[str]:
     """A phrase for each count in a config, or in a part of it, that is beyond any model's."""
-    if not isinstance(said, dict):
+    if not isinstance(config, dict):
         return
-    for key, value in said.items():
+    for key, value in config.items():
         if isinstance(value, int) and value > _MOST.get(key, value):
             what = key.removeprefix("num_").removeprefix("n_").replace("hidden_", "").rstrip("s") + "s"
             yield f"{shortened(str(value), 20)} {what}, models have 1 to {_MOST[key]}"
@@ -117,7 +117,7 @@ def _check_end_tokens(folder: Path) -> None:
 
 
 def check_weights(folder: Path) -> None:
-    """Raise MedusaError when the weights are missing, cut off, damaged or of a kind that is no weight.
+    """Raise MedusaError when the weights are missing, cut off, damaged or of a kind that weights never have.
 
     Reads their headers alone.
     """
@@ -154,7 +154,7 @@ def _kinds(file: Path, pickled: bool) -> dict[str, str]:
             return {name: opened.get_slice(name).get_dtype() for name in opened.keys()}  # noqa: SIM118
     state = load_pickled(file, "meta", mapped=True)
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
-        raise MedusaError(f"{file.name} is no dictionary of tensors: {AGAIN}")
+        raise MedusaError(f"{file.name} is not a dictionary of tensors: {AGAIN}")
     return {str(name): str(tensor.dtype).removeprefix("torch.") for name, tensor in state.items()}
 
 
@@ -162,8 +162,8 @@ def _require_floats(file: Path, kinds: dict[str, str]) -> None:
     """Raise MedusaError for weights of whole numbers or truth values, which transformers would convert."""
     for name, kind in sorted(kinds.items()):
         if name.endswith(".weight") and not kind.startswith(_FLOATS):
-            said = f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers"
-            raise MedusaError(f"{said}: {AGAIN}")
+            fault = f"{name} in {file.name} is of kind {kind}, weights are floating-point numbers"
+            raise MedusaError(f"{fault}: {AGAIN}")
 
 
 @contextmanager
@@ -247,8 +247,8 @@ def _is_plain_tokenizer(folder: Path) -> bool:
     vocabulary, settings = (folder / name for name in _TOKENIZER_JSON[:2])
     if not vocabulary.is_file() or not settings.is_file() or plain_llama_config(folder) is None:
         return False
-    said = read_json(settings)
-    return said.get("tokenizer_class") in _GENERAL and "auto_map" not in said
+    config = read_json(settings)
+    return config.get("tokenizer_class") in _GENERAL and "auto_map" not in config
 
 
 def _cannot_load(folder: Path, why: str) -> MedusaError:
@@ -260,13 +260,13 @@ def is_known_kind(kind: object) -> bool:
     return isinstance(kind, str) and kind in transformers.CONFIG_MAPPING
 
 
-def _config_fault(said: dict[str, Any], error: Exception) -> str:
-    kind = said.get("model_type")
+def _config_fault(config: dict[str, Any], error: Exception) -> str:
+    kind = config.get("model_type")
     if kind is None:
         return f"its {CONFIG_NAME} names no model_type: {AGAIN}"
     if is_known_kind(kind):
         return f"its {CONFIG_NAME} makes no sense ({reason_of(error)}): {AGAIN}"
-    if "auto_map" in said:
+    if "auto_map" in config:
         return (
             f"it brings Python code of its own for {kind!r}, which is not run unless you trust its authors: "
             "use --trust-remote-code, or a model that transformers knows"
@@ -285,7 +285,7 @@ def _require_language_model(config: PreTrainedConfig, trust_remote_code: bool) -
     if config.is_encoder_decoder:
         raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
     if type(config) not in transformers.MODEL_FOR_MULTIMODAL_LM_MAPPING:
-        raise MedusaError(f"{kind} is no causal language model, so it cannot continue a text: {_USE}")
+        raise MedusaError(f"{kind} is not a causal language model, so it cannot continue a text: {_USE}")
 
 
 def _reads_text_alone(config: PreTrainedConfig) -> bool:

@@ -198,7 +198,7 @@ def _to_trtllm(work: Conversion, out: Path) -> None:
     base = _servable(work)
     write_config(out, public_config(tensors, base))
     write_file(to_public(tensors), out / f"{HEADS_NAME}.pt")
-    text = json.dumps([list(choice) for choice in tree.choices])  # as its --medusa_choices reads it
+    text = json.dumps(tree.choices)  # as its --medusa_choices reads it
     (out / serving.CHOICES_NAME).write_text(text + "\n", encoding="utf-8")
     work.notes.append(
         "TensorRT-LLM has Medusa in its engine workflow only (examples/medusa), greedy, for bases shaped "
@@ -246,7 +246,7 @@ def _settle_base(work: Conversion) -> None:
         _write_base(work, Path(request.merge_base), adapter)
     elif inside and not request.model:
         work.notes.append(
-            f"{work.base} is the base and holds the heads as well; where an engine stumbles over medusa_head "
+            f"{work.base} is the base and holds the heads as well; if an engine rejects medusa_head "
             "tensors, --merge-base DIR writes the base without them"
         )
 
@@ -295,7 +295,7 @@ def _copy_tokenizer(folder: Path, out: Path) -> None:
 
 
 def check_target(target: Path, source: Path, force: bool, what: str = "DST") -> None:
-    """Raise MedusaError when ``target`` is no folder to write heads from ``source`` to.
+    """Raise MedusaError when ``target`` is not a folder to write heads from ``source`` to.
 
     With ``force`` it may hold other heads, but never a model.
     """

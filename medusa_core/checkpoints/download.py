@@ -1,7 +1,7 @@
-"""Downloads from the hub that say how far they are and can be given up, also while the network is silent.
+"""Downloads from the hub that report their progress and can be cancelled, also while the network is silent.
 
-huggingface_hub downloads in threads of its own; one more waits for it here, so that the caller hears of the
-progress in its own thread and may leave from there.
+huggingface_hub downloads in threads of its own; one more waits for it here, so that the caller is told of the
+progress in its own thread and may cancel there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ from tqdm import tqdm
 from medusa_core.errors import MedusaError
 from medusa_core.words import bytes_words
 
-LOOK_AGAIN = 0.1  # seconds between two reports to the caller
+POLL_SECONDS = 0.1  # seconds between two reports to the caller
 
 Progress = Callable[[str, float | None], None]  # words for a person, and the share that is done
 
 
-class GivenUpError(Exception):
-    """Raised inside the hub's threads once the download is no longer wanted."""
+class DownloadCancelledError(Exception):
+    """Raised inside the hub's threads once the download is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Wanted:
 
     repository: str
     revision: str | None
-    patterns: Sequence[str]
-    unwanted: Sequence[str]
+    patterns: list[str]
+    unwanted: list[str]
 
     def missing_bytes(self) -> int | None:
         """Bytes of the files that are not in the cache; None until the hub has listed its files.
@@ -53,9 +53,8 @@ class Wanted:
             files = get_cached_repo_tree(self.repository, revision=self.revision)
         except CachedRepoTreeNotFoundError:
             return None
-        allowed, unwanted = list(self.patterns), list(self.unwanted)
         chosen = filter_repo_objects(
-            files, allow_patterns=allowed, ignore_patterns=unwanted, key=lambda file: file.path
+            files, allow_patterns=self.patterns, ignore_patterns=self.unwanted, key=lambda file: file.path
         )
         cached = partial(try_to_load_from_cache, self.repository, revision=self.revision)
         return sum(file.size for file in chosen if not isinstance(cached(file.path), str))
@@ -68,10 +67,10 @@ class _Transfer:
         self._wanted = wanted
         self._total: int | None = None
         self._bars: list[tqdm] = []
-        self.given_up = threading.Event()
+        self.cancelled = threading.Event()
 
     def bar_class(self) -> type[tqdm]:
-        """The class whose bars count here, and end their threads once the download is given up."""
+        """The class of bars that are read here, and that end their threads once the download is cancelled."""
         transfer = self
 
         class Bar(tqdm):
@@ -83,15 +82,15 @@ class _Transfer:
                     transfer._bars.append(self)
 
             def update(self, n: float | None = 1) -> bool | None:
-                if transfer.given_up.is_set():
-                    raise GivenUpError
+                if transfer.cancelled.is_set():
+                    raise DownloadCancelledError
                 return super().update(n)
 
         Bar.set_lock(threading.RLock())
         return Bar
 
-    def tell(self, progress: Progress) -> None:
-        """Report how far it is. Raises MedusaError when the disk has no room for the rest."""
+    def report(self, progress: Progress) -> None:
+        """Report the progress. Raises MedusaError when the disk has no room for the rest."""
         name = self._wanted.repository
         if not any(bar.total for bar in self._bars):
             progress(f"Asking the hub for {name}", None)
@@ -106,7 +105,7 @@ class _Transfer:
         progress(f"Downloading {name}: {bytes_words(done)} of {bytes_words(self._total)}", share)
 
     def close(self) -> None:
-        """Give up the bars' places: tqdm would show the next one below them."""
+        """Free the bars' places: tqdm would show the next one below them."""
         for bar in self._bars:
             bar.close()
 
@@ -120,8 +119,8 @@ class _Transfer:
             )
 
 
-def watched(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Progress) -> Path:
-    """The result of ``download``, called with the class of its bars, while ``progress`` hears how far it is.
+def download_with_progress(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Progress) -> Path:
+    """The result of ``download``, called with the class of its bars, while ``progress`` gets reports.
 
     An exception that ``progress`` raises ends the download; what has arrived stays in the hub's cache.
     """
@@ -129,10 +128,10 @@ def watched(download: Callable[[type[tqdm]], str], wanted: Wanted, progress: Pro
     executor = ThreadPoolExecutor(max_workers=1)
     running = executor.submit(download, transfer.bar_class())
     try:
-        while not wait([running], timeout=LOOK_AGAIN).done:
-            transfer.tell(progress)
+        while not wait([running], timeout=POLL_SECONDS).done:
+            transfer.report(progress)
     except BaseException:
-        transfer.given_up.set()
+        transfer.cancelled.set()
         _abort_xet()
         raise
     finally:

@@ -50,14 +50,10 @@ def layout_of(folder: Path) -> Layout | None:
     names = config.get("architectures")
     if (isinstance(names, list) and "MedusaModel" in names) or config.get("model_type") == "medusa":
         return Layout.VLLM
-    index = folder / INDEX_NAME
-    if index.is_file():
-        return Layout.FULL if any(name.startswith(FULL_PREFIX) for name in _weight_map(index)) else None
-    weights = folder / WEIGHTS_NAME
-    with suppress(SafetensorError, OSError):  # damaged weights are the model's loader's to report
-        if weights.is_file():
-            with safe_open(weights, framework="pt") as file:
-                return Layout.FULL if any(n.startswith(FULL_PREFIX) for n in file.keys()) else None  # noqa: SIM118
+    if files_with_heads(folder):  # by the index alone, since its files may not be fetched yet
+        return Layout.FULL
+    with suppress(MedusaError):  # damaged weights are the model's loader's to report
+        return Layout.FULL if headers(folder, WEIGHTS_NAME, lambda n: n.startswith(FULL_PREFIX)) else None
     return None
 
 
@@ -67,16 +63,26 @@ def read_config(folder: Path) -> dict[str, Any]:
     return read_json(file) if file.is_file() else {}
 
 
-def require_rope_factors(said: Any, place: str = "") -> None:
+def require_rope_factors(config: Any, place: str = "") -> None:
     """Raise MedusaError for a factor of rotary positions below 1, of which transformers only warns.
 
-    ``place`` is where in the config ``said`` stands.
+    ``place`` is where in the config ``config`` stands.
     """
-    for key, value in said.items() if isinstance(said, dict) else ():
+    for key, value in config.items() if isinstance(config, dict) else ():
         possible = value is None or (type(value) in (int, float) and 1 <= value < math.inf)
         if key == "factor" and "rope_" in place and not possible:
             raise MedusaError(f"{place}factor is {value!r}: it must be a number from 1 on")
         require_rope_factors(value, f"{place}{key}.")
+
+
+def whole_number(
+    config: Mapping[str, Any], name: str, default: int | None = None, *, most: int = 2**24
+) -> int:
+    """A number that a config gives. Raises MedusaError unless it is a whole one from 1 to ``most``."""
+    value = default if config.get(name) is None else config[name]
+    if type(value) is not int or not 1 <= value <= most:
+        raise MedusaError(f"{name} is {value!r}: it must be a whole number from 1 to {most}")
+    return value
 
 
 def read_state(folder: Path) -> State:
@@ -143,7 +149,7 @@ def shards(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Path]
         return [folder / name]
     index = folder / f"{name}.index.json"
     if not index.is_file():
-        # Shards without their index are still whole files: all that they hold counts.
+        # Shards without their index are still whole files: all that they hold is read.
         return sorted(folder.glob(f"{name.removesuffix('.safetensors')}-*.safetensors"))
     files = sorted({file for key, file in _weight_map(index).items() if wanted(key)})
     for file in files:
@@ -175,22 +181,22 @@ def read_pickled(file: Path, what: str = "heads", device: str = "cpu", *, mapped
     """All tensors of a pickle as ``load_pickled`` reads it. Raises MedusaError that names ``what`` it is."""
     try:
         state = load_pickled(file, device, mapped=mapped)
-    except Exception as error:  # a damaged pickle makes its reader stumble over anything
+    except Exception as error:  # reading a damaged pickle can raise anything
         raise MedusaError(f"cannot read the {what} in {file.parent}: {pickle_fault(file, error)}") from error
     if not isinstance(state, dict) or not all(isinstance(t, torch.Tensor) for t in state.values()):
         raise MedusaError(f"{file} is not a dictionary of tensors: it holds no {what}, name another folder")
     if odd := [name for name in state if not isinstance(name, str)]:
-        raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is no text: save it under a name")
+        raise MedusaError(f"{file} calls a tensor {odd[0]!r:.40}, which is not a string: give it a name")
     _require_plain(state, file, device)
     return state
 
 
 def _require_plain(state: State, source: Path, device: str = "cpu") -> None:
-    """Raise MedusaError for a sparse, nested or complex tensor, or one without numbers on ``device``."""
+    """Raise MedusaError for a sparse, nested or complex tensor, or one on another device than ``device``."""
     for name, t in state.items():
         if t.layout != torch.strided or t.device.type != device or t.is_nested or t.is_complex():
             raise MedusaError(
-                f"{name} in {source} is no plain tensor: save it as a dense one of real numbers"
+                f"{name} in {source} is not a plain tensor: save it as a dense one of real numbers"
             )
 
 
@@ -273,30 +279,27 @@ def headers(folder: Path, name: str, wanted: Callable[[str], bool]) -> list[Tens
     return [header for file in files for header in tensor_headers(file) if wanted(header.name)]
 
 
-def require_tensors(
-    owner: str, state: State, wanted: Mapping[str, Sequence[int]], again: str, names: str = ""
-) -> None:
+def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]], fix: str) -> None:
     """Raise MedusaError unless the state holds the ``wanted`` tensors, floats of these shapes, and no others.
 
-    ``owner`` names what they belong to, ``again`` what would mend it, ``names`` those that are read.
+    ``owner`` names what they belong to, ``fix`` what to do about it.
     """
-    of_names = f"{names}, {again}" if names else again
     if missing := sorted(wanted.keys() - state.keys()):
-        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {of_names}")
+        raise MedusaError(f"{owner} lacks {', '.join(missing[:3])}: {fix}")
     if strange := sorted(map(str, state.keys() - wanted.keys())):
-        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {of_names}")
+        raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {fix}")
     for name, size in wanted.items():
         tensor = state[name]
         if list(tensor.shape) != list(size) or not tensor.is_floating_point() or tensor.itemsize == 1:
             kind = str(tensor.dtype).removeprefix("torch.")
             raise MedusaError(
                 f"{name} of {owner} has shape {list(tensor.shape)} and is {kind}, it must be {list(size)} of "
-                f"floats of at least 16 bits: {again}"
+                f"floats of at least 16 bits: {fix}"
             )
 
 
 def require_finite(what: str, state: State, dtype: torch.dtype) -> None:
-    """Raise MedusaError for NaN or infinity, which would make every guess the same without a word.
+    """Raise MedusaError for NaN or infinity, which would silently make every guess the same.
 
     ``state`` are the tensors as they were read, ``dtype`` what they will have; ``what`` names their owner.
     """

@@ -45,7 +45,7 @@ def convert_to_gguf(source: str, target: Path, kind: str, *, force: bool = False
     for a file that is there or cannot be written.
     """
     if target.suffix != SUFFIX:
-        raise MedusaError(f"DST {target} is no name of a GGUF file: let it end in {SUFFIX}")
+        raise MedusaError(f"DST {target} is not the name of a GGUF file: let it end in {SUFFIX}")
     if target.exists() and not (force and target.is_file()):
         raise MedusaError(f"DST {target} is there already: name another file, or use --force")
     folder = embedded_model() if source == EMBEDDED else locate_model(source)
@@ -140,10 +140,7 @@ class GgufModel:
         kind = self._kind_of(tensor)
         if kind in _DTYPES:
             return _bytes(tensor.to(_DTYPES[kind]))
-        encoded: np.ndarray = self.gguf.quantize(
-            tensor.float().cpu().numpy(), self.gguf.GGMLQuantizationType[kind]
-        )
-        return encoded
+        return self.gguf.quantize(tensor.float().cpu().numpy(), self.gguf.GGMLQuantizationType[kind])
 
 
 def _architecture(config: Any) -> str:
@@ -194,11 +191,8 @@ def _rotary_factors(model: Any, architecture: str) -> torch.Tensor | None:
     if kind not in _SCALINGS or architecture != "llama":
         raise MedusaError(f"rotary positions of the kind {kind} are not written as GGUF for {architecture}")
     frequencies = model.model.rotary_emb.inv_freq.float()
-    exponents = torch.arange(len(frequencies), dtype=torch.float32, device=frequencies.device) / len(
-        frequencies
-    )
-    factors: torch.Tensor = 1 / (rotation["rope_theta"] ** exponents * frequencies)
-    return factors
+    exponents = torch.arange(len(frequencies), device=frequencies.device).float() / len(frequencies)
+    return 1 / (rotation["rope_theta"] ** exponents * frequencies)
 
 
 def _in_pairs(tensor: torch.Tensor, heads: int | None) -> torch.Tensor:
@@ -209,5 +203,4 @@ def _in_pairs(tensor: torch.Tensor, heads: int | None) -> torch.Tensor:
 
 
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
-    found: np.ndarray = tensor.cpu().contiguous().view(torch.uint8).numpy()
-    return found
+    return tensor.cpu().contiguous().view(torch.uint8).numpy()

@@ -39,28 +39,19 @@ def read_heads(folder: Path) -> HeadTensors:
 
 def _disagreements(tensors: HeadTensors, config: dict[str, Any], layout: Layout | None) -> Iterator[str]:
     """One sentence for each wrong number in the config: some published configs have them."""
-    of_heads = layout is Layout.VLLM
-    says = {
-        "heads": config.get("num_heads") if of_heads else config.get("medusa_num_heads"),
-        "layers": config.get("num_hidden_layers") if of_heads else config.get("medusa_num_layers"),
-    }
-    for what, has in (("heads", tensors.count), ("layers", tensors.layers)):
-        if says[what] is not None and says[what] != has:
-            yield f"config.json says {says[what]} {what}, the file holds {has}: the file counts"
+    if layout is Layout.VLLM:
+        held = {"num_heads": tensors.count, "num_hidden_layers": tensors.layers, "hidden_size": tensors.width}
+    else:
+        held = {"medusa_num_heads": tensors.count, "medusa_num_layers": tensors.layers}
+    for name, number in held.items():
+        if config.get(name) not in (None, number):
+            yield f"config.json says {name} {config[name]}, the file holds {number}, which is used"
     if layout is Layout.HEADS and str(config.get("version")) == "2" and tensors.lm_weight is not None:
-        yield "config.json says version 2, the file holds last layers of its own: the file counts"
-    if of_heads:
-        yield from _vllm_disagreements(tensors, config)
-
-
-def _vllm_disagreements(tensors: HeadTensors, config: dict[str, Any]) -> Iterator[str]:
-    if config.get("hidden_size") not in (None, tensors.width):
-        said = config["hidden_size"]
-        yield f"config.json says hidden_size {said}, the file holds {tensors.width}: the file counts"
-    if bool(tensors.block_bias.any()) and not config.get("medusa_fc_bias"):
-        yield "config.json does not set medusa_fc_bias, so vLLM drops the file's biases; here they count"
-    if config.get("logit_scale") not in (None, 1, 1.0):
-        yield f"logit_scale {config['logit_scale']} is left out: it changes no order of guesses"
+        yield "config.json says version 2, the file holds last layers of its own, which are used"
+    if layout is Layout.VLLM and bool(tensors.block_bias.any()) and not config.get("medusa_fc_bias"):
+        yield "config.json does not set medusa_fc_bias, so vLLM drops the file's biases; here they are used"
+    if layout is Layout.VLLM and config.get("logit_scale") not in (None, 1, 1.0):
+        yield f"logit_scale {config['logit_scale']} is ignored: it changes no order of guesses"
 
 
 OTHER_BASE = "they belong to another base, so give --heads made for this one, or --heads none"
@@ -78,7 +69,10 @@ def heads_for_base(tensors: HeadTensors, lm_head: torch.Tensor, source: Path) ->
     Raises MedusaError when hidden size or vocabulary differ, or when a number is NaN or infinite.
     """
     _require_same_sizes(tensors, lm_head, source)
-    require_finite(f"the heads in {source}", _weights(tensors), lm_head.dtype)
+    weights = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
+    if tensors.lm_weight is not None:
+        weights["LM head"] = tensors.lm_weight
+    require_finite(f"the heads in {source}", weights, lm_head.dtype)
     return replace(
         tensors,
         block_weight=tensors.block_weight.to(lm_head.device, lm_head.dtype),
@@ -112,12 +106,6 @@ def _last_layers(tensors: HeadTensors, lm_head: torch.Tensor) -> torch.Tensor | 
     if tensors.token_map is None and torch.equal(last, lm_head):
         return lm_head.detach()
     return last.expand(tensors.count, -1, -1).contiguous()
-
-
-def _weights(tensors: HeadTensors) -> State:
-    """The heads' tensors by their role."""
-    blocks = {"block weight": tensors.block_weight, "block bias": tensors.block_bias}
-    return blocks if tensors.lm_weight is None else blocks | {"LM head": tensors.lm_weight}
 
 
 _TORCH_WRITER = ("inline_container", "PytorchStreamWriter")  # in what torch says of a disk that is full

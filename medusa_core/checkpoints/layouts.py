@@ -202,8 +202,8 @@ def _stack(source: str, tensors: list[torch.Tensor], count: int) -> torch.Tensor
         raise MedusaError(f"the heads in {source} differ in shape, {sorted(shapes)}: {_AGAIN}")
     kinds = {tensor.dtype for tensor in tensors}
     if len(kinds) != 1 or not tensors[0].is_floating_point():
-        said = f"the heads in {source} are {', '.join(sorted(map(str, kinds)))}".replace("torch.", "")
-        raise MedusaError(f"{said}: they must be of one floating-point kind, {_AGAIN}")
+        fault = f"the heads in {source} are {', '.join(sorted(map(str, kinds)))}".replace("torch.", "")
+        raise MedusaError(f"{fault}: they must be of one floating-point kind, {_AGAIN}")
     return torch.stack(tensors).unflatten(0, (count, -1))
 
 

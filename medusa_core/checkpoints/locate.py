@@ -1,6 +1,6 @@
 """From a name to a folder: a path on this disk, or a hub repository with an optional ``@revision``.
 
-Downloads go through huggingface_hub, so its cache, ``HF_TOKEN``, a stored login and ``HF_HUB_OFFLINE`` count.
+huggingface_hub downloads, with its cache, ``HF_TOKEN``, a stored login and ``HF_HUB_OFFLINE``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 )
 from tqdm import tqdm
 
-from medusa_core.checkpoints.download import Progress, Wanted, watched
+from medusa_core.checkpoints.download import Progress, Wanted, download_with_progress
 from medusa_core.checkpoints.names import (
     ADAPTER_CONFIG,
     CONFIG_NAME,
@@ -47,7 +47,7 @@ _OFFLINE = "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name 
 
 @dataclass(frozen=True)
 class Fetch:
-    """How the hub's files are fetched: who hears of it, and whether weights and the model's code come too."""
+    """How files are fetched from the hub: who is told, and whether weights and the model's code come too."""
 
     progress: Progress = lambda words, done: None
     weights: bool = True
@@ -78,7 +78,7 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
     ``fetch.progress`` raises to end the download.
     """
     if folder := as_folder(name):
-        # Libraries open what they find in it, and would wait at a pipe for ever.
+        # Libraries open what they find in it, and would wait at a pipe forever.
         parts = (folder, folder / HEADS_FOLDER, *folder.glob(f"{DRAFTERS_FOLDER}/*"))
         for part in filter(Path.is_dir, parts):
             refuse_special_files(part)
@@ -94,7 +94,7 @@ def locate(name: str, patterns: Sequence[str], fetch: Fetch = ALL_FILES) -> Path
         patterns=[*patterns, *([CODE_FILES] if fetch.code else [])],
         unwanted=[*_TWICE, *([] if fetch.weights else WEIGHT_FILES)],
     )
-    return watched(lambda bars: _download(name, wanted, bars), wanted, fetch.progress)
+    return download_with_progress(lambda bars: _download(name, wanted, bars), wanted, fetch.progress)
 
 
 def locate_model(name: str, fetch: Fetch = ALL_FILES) -> Path:
@@ -132,8 +132,8 @@ def _download(name: str, wanted: Wanted, bars: type[tqdm]) -> str:
         return snapshot_download(
             wanted.repository,
             revision=wanted.revision,
-            allow_patterns=list(wanted.patterns),
-            ignore_patterns=list(wanted.unwanted),
+            allow_patterns=wanted.patterns,
+            ignore_patterns=wanted.unwanted,
             tqdm_class=bars,
         )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, HTTPError, OSError) as error:
@@ -147,7 +147,7 @@ def _why_not(name: str, error: Exception) -> str:
         GatedRepoError: "its owner asks for consent; accept it on the hub, then set HF_TOKEN or log in",
         RepositoryNotFoundError: "the hub knows none; check the name, or set HF_TOKEN if it is private",
         RevisionNotFoundError: "the repository has no such revision; check what follows the @",
-        HFValidationError: "that is no name of a repository; write owner/name, or check the path",
+        HFValidationError: "that is not the name of a repository; write owner/name, or check the path",
         OfflineModeIsEnabled: _OFFLINE,
         LocalEntryNotFoundError: _OFFLINE
         if HF_HUB_OFFLINE

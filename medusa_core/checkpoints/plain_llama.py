@@ -82,13 +82,13 @@ class _Generation(_Settings):
 def plain_llama_config(folder: Path) -> PlainLlamaConfig | None:
     """The settings of the Llama in ``folder``; None for what transformers is to read or to refuse."""
     try:
-        said = read_config(folder)
-        rope = said.get("rope_parameters")  # since transformers 5; before, theta stood alone
+        raw = read_config(folder)
+        rope = raw.get("rope_parameters")  # since transformers 5; before, theta stood alone
         if isinstance(rope, dict) and rope == {"rope_type": "default", "rope_theta": rope.get("rope_theta")}:
-            if "rope_theta" in said:
+            if "rope_theta" in raw:
                 return None
-            said["rope_theta"] = said.pop("rope_parameters")["rope_theta"]
-        config = PlainLlamaConfig.model_validate(said)
+            raw["rope_theta"] = raw.pop("rope_parameters")["rope_theta"]
+        config = PlainLlamaConfig.model_validate(raw)
         generation = folder / GENERATION_NAME
         if generation.is_file():
             config.eos_token_id = _Generation.model_validate(read_json(generation)).eos_token_id

@@ -29,7 +29,7 @@ def vllm_config(tensors: HeadTensors, base: str, vocabulary: int) -> dict[str, A
         "num_hidden_layers": tensors.layers,
         "truncated_vocab_size": None if tensors.token_map is None else len(tensors.token_map),
         "original_lm_head": tensors.lm_weight is not None and tensors.lm_weight.ndim == 2,
-        "medusa_fc_bias": True,  # vLLM's default would drop the biases without a word
+        "medusa_fc_bias": True,  # by default vLLM would silently drop the biases
         "logit_scale": 1.0,
         "max_paths": 64,
         "topk": 10,

@@ -24,13 +24,12 @@ from medusa_core.errors import MedusaError
 
 @dataclass(frozen=True)
 class Sources:
-    """Folders of base and heads, and display names that leak no local path."""
+    """Folders of base and drafters' weights, and display names that leak no local path."""
 
     base: Path
     base_name: str
-    heads: Path | None
-    heads_name: str | None
-    more: tuple[Path, ...] = ()  # weights of further drafters that were named
+    named: tuple[Path, ...] = ()  # weights that were asked for, or the heads that belong to the model
+    heads_name: str | None = None
     own: tuple[Path, ...] = ()  # weights of further drafters that the model brings
 
     @property
@@ -38,9 +37,9 @@ class Sources:
         return (*self.named, *self.own)
 
     @property
-    def named(self) -> tuple[Path, ...]:
-        """The folders that were asked for, and the heads that belong to the model."""
-        return (*((self.heads,) if self.heads is not None else ()), *self.more)
+    def heads(self) -> Path | None:
+        """The first weights that were asked for, which say what the base is."""
+        return next(iter(self.named), None)
 
 
 def find_sources(model: str, heads: str, fetch: Fetch = ALL_FILES) -> Sources:
@@ -56,7 +55,7 @@ def find_sources(model: str, heads: str, fetch: Fetch = ALL_FILES) -> Sources:
         return found
     more = tuple(locate_heads(name, fetch) for name in others)
     shown = " + ".join([found.heads_name or first, *map(shown_name, others)])
-    return replace(found, heads_name=shown, more=more)
+    return replace(found, heads_name=shown, named=(*found.named, *more))
 
 
 def split_names(names: str) -> list[str]:
@@ -81,15 +80,15 @@ def _first_sources(model: str, heads: str, fetch: Fetch) -> Sources:
             if heads in ("", NO_HEADS):
                 return _with_own_heads(folder, shown_name(model), heads)
             given = locate_heads(heads, fetch)
-            return Sources(folder, shown_name(model), given, shown_name(heads), own=_own_drafters(folder))
+            return Sources(folder, shown_name(model), (given,), shown_name(heads), _own_drafters(folder))
         if heads not in ("", NO_HEADS):
             raise MedusaError(f"{model} holds heads and no model: give --model the base of the heads {heads}")
     name = model or heads
     folder = locate_heads(name, fetch)
     base, base_name = base_of_heads(folder, name, fetch)
     if heads == NO_HEADS:
-        return Sources(base, base_name, None, None)
-    return Sources(base, base_name, folder, shown_name(name), own=_own_drafters(base))
+        return Sources(base, base_name)
+    return Sources(base, base_name, (folder,), shown_name(name), _own_drafters(base))
 
 
 def heads_folder(model_folder: Path) -> Path | None:
@@ -179,16 +178,16 @@ def shown_name(name: str) -> str:
 
 def _with_own_heads(folder: Path, name: str, heads: str) -> Sources:
     if heads == NO_HEADS:
-        return Sources(folder, name, None, None)
+        return Sources(folder, name)
     own, further = heads_folder(folder), _own_drafters(folder)
     if own is None:
-        return Sources(folder, name, None, None, own=further)
+        return Sources(folder, name, own=further)
     shown = name if name == EMBEDDED or own == folder else own.name
-    return Sources(folder, name, own, shown, own=further)
+    return Sources(folder, name, (own,), shown, further)
 
 
 def _own_drafters(folder: Path) -> tuple[Path, ...]:
-    """Folders with weights of further drafters beside a model, by name; hidden ones are no drafters."""
+    """Folders with weights of further drafters beside a model, by name; hidden ones are not drafters."""
     inside = folder / DRAFTERS_FOLDER
     if not inside.is_dir():
         return ()

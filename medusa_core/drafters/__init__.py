@@ -157,8 +157,7 @@ def fixed_tree(drafts: Mapping[str, Draft], config: GenerationConfig) -> Topolog
     if draft is None or not method(config.method).fixed_tree:
         return None
     name = drafter_settings(config, draft).tree
-    tree: Topology | None = None if is_dynamic(name) else draft.tree(name)
-    return tree
+    return None if is_dynamic(name) else draft.tree(name)
 
 
 def options_in_use(drafts: Mapping[str, Draft], config: GenerationConfig) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class Draft(ABC):
     """Weights of a drafter, loaded for one target and shared by all runs on it."""
 
     notes: tuple[str, ...] = ()  # sentences on contradictions in its files
-    # Settings for its drafter that lie beside the weights, by name; they count where a run gives none.
+    # Settings for its drafter that lie beside the weights, by name; they are used where a run gives none.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property

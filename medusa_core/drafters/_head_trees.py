@@ -75,7 +75,7 @@ class HeadsDraft(Draft):
 
     @abstractmethod
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says."""
+        """Whether the heads only predict what the base predicts."""
 
     def tree(self, name: str | Topology) -> Topology:
         """The tree that a setting names (``named_tree``)."""

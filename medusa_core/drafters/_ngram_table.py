@@ -55,7 +55,10 @@ class NgramTable:
         """Forget the n-grams that end after ``length`` tokens."""
         n = self._following_count
         for start in range(max(length - n, 0), len(self._tokens) - n):
-            self._forget(start)
+            followers, following = self._places[self._tokens[start]], self._following(start)
+            followers[following].remove(start)
+            if not followers[following]:
+                del followers[following]
         del self._tokens[length:]
 
     def tree(self, first: int, depth: int, top_k: int, most: int) -> list[FoundNode]:
@@ -86,12 +89,6 @@ class NgramTable:
             )
             for path, node in nodes.items()
         ]
-
-    def _forget(self, start: int) -> None:
-        followers, following = self._places[self._tokens[start]], self._following(start)
-        followers[following].remove(start)
-        if not followers[following]:
-            del followers[following]
 
     def _following(self, start: int) -> tuple[int, ...]:
         return tuple(self._tokens[start + 1 : start + 1 + self._following_count])

@@ -1,18 +1,18 @@
 """Settings and a tree that lie beside a drafter's weights; the best settings depend on the device.
 
-``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They count
-where a run does not give its own; devices and settings that are not named keep the drafter's defaults.
+``draft.json`` beside the weights has them by kind of device, ``{"cpu": {"draft_nodes": 10}}``. They are
+used where a run does not give its own; devices and settings that are not named keep the drafter's defaults.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from medusa_core.checkpoints.files import read_json
 from medusa_core.checkpoints.locate import beside_heads, tree_beside
 from medusa_core.checkpoints.names import ACCURACIES_NAME, SETTINGS_NAME
 from medusa_core.config import pick_settings
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 _DEVICES = ("cpu", "cuda", "mps")
-_MOST_BYTES = 65_536
+_FIX = "correct it, or remove it to draft with the defaults"
 
 
 def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping[str, Any]:
@@ -35,11 +35,11 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
     file = folder / SETTINGS_NAME
     if not os.path.lexists(file):
         return {}
-    found = _read(file)
-    if not isinstance(found, dict) or not all(isinstance(own, dict) for own in found.values()):
+    found = read_json(file, _FIX)
+    if not all(isinstance(own, dict) for own in found.values()):
         raise MedusaError(f'{file} has no settings by device, as {{"cpu": {{"draft_nodes": 10}}}} does')
     if strange := [name for name in found if name not in _DEVICES]:
-        raise MedusaError(f"{file} speaks of a device {strange[0]!r:.40}: use {', '.join(_DEVICES)}")
+        raise MedusaError(f"{file} names a device {strange[0]!r:.40}: use {', '.join(_DEVICES)}")
     names = [item.name for item in fields(kind) if isinstance(item.default, int)]  # a tree is a file
     for own in found.values():
         if unknown := [name for name in own if name not in names]:
@@ -49,8 +49,7 @@ def read_own_settings(folder: Path, kind: type, device: torch.device) -> Mapping
             pick_settings(kind, own)
         except MedusaError as error:
             raise MedusaError(f"{file}: {error}") from error
-    settings: Mapping[str, Any] = found.get(device.type, {})
-    return settings
+    return found.get(device.type, {})
 
 
 def tree_and_accuracies(
@@ -59,18 +58,3 @@ def tree_and_accuracies(
     """Tree and accuracies beside heads, None where missing. Raises MedusaError for a damaged file."""
     tree, accuracies = tree_beside(folder, device), beside_heads(folder, ACCURACIES_NAME)
     return load_tree(str(tree)) if tree else None, read_accuracies(accuracies, heads) if accuracies else None
-
-
-def _read(file: Path) -> Any:
-    """What the file holds as JSON. Raises MedusaError for one that is no file, too large or damaged."""
-    mend = "mend it, or remove it to draft with the defaults"
-    if not file.is_file():
-        raise MedusaError(f"{file} is no file that can be read: {mend}")
-    try:
-        with file.open("rb") as opened:
-            text = opened.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise MedusaError(f"{file} has more than {_MOST_BYTES} bytes, so it holds no settings: {mend}")
-        return json.loads(text.decode("utf-8-sig"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise MedusaError(f"{file} is damaged: {mend}") from error

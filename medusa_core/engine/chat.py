@@ -80,11 +80,9 @@ class Conversation:
 
         Raises MedusaError when there is no tokenizer or the template takes no system prompt.
         """
-        if engine.tokenizer is None:
-            raise MedusaError(f"{engine.info.base} has no tokenizer: a chat needs one beside the weights")
         self.engine = engine
         self.messages: list[Message] = list(messages)
-        self.templated = bool(engine.tokenizer.chat_template)
+        self.templated = bool(engine.require_tokenizer().chat_template)
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
         self._system = ""
         self.system = system
@@ -149,7 +147,8 @@ class Conversation:
         if not self.templated:
             # One text: each message goes on a new line after the answer before it.
             return self.engine.tokenize(self._system + "".join(_continued(messages, bool(self._system))))
-        return _encode(self.engine, _render(self.engine, self._system, messages, True))
+        text = _render(self.engine, self._system, messages, True)
+        return self.engine.tokenize(text, special=False)  # the template has written them
 
     def decode(self, reply: Reply) -> Generator[Step, None, None]:
         """The steps of ``reply``, kept in it and in the conversation as they come."""
@@ -190,7 +189,7 @@ def turn_end(engine: Engine, messages: Sequence[Message] = (Message("user", "a")
     Read from the template itself, since models name their end-of-turn token only in part of their configs.
     """
     text = _render(engine, "", [*messages, Message("assistant", _MARK), Message("user", _NEXT)], False)
-    between = _encode(engine, text.partition(_MARK)[2].partition(_NEXT)[0])
+    between = engine.tokenize(text.partition(_MARK)[2].partition(_NEXT)[0], special=False)
     added = engine.require_tokenizer().added_tokens_decoder
     first = next((place for place, token in enumerate(between) if token in added), len(between))
     # Spaces at the end of a header, "\nUser: ", belong to the question.
@@ -208,11 +207,6 @@ def _render(engine: Engine, system: str, messages: list[Message], answer_next: b
     whose = f"the chat template of {engine.info.base}"
     fix = "write it another way, or take a model with another template"
     return render_chat(engine.require_tokenizer(), entries, answer_next=answer_next, whose=whose, fix=fix)
-
-
-def _encode(engine: Engine, text: str) -> list[int]:
-    """Ids of rendered text, which has its special tokens already."""
-    return engine.tokenize(text, special=False)
 
 
 def _takes_system(engine: Engine) -> bool:

@@ -209,10 +209,7 @@ def kv_bytes_per_token(layers: int, kv_heads: int, head_size: int, number_bytes:
 
 
 def kv_cache_bytes(shape: ModelShape, batch: int, length: int, number_bytes: float = 2) -> float:
-    """Bytes of the cache of ``batch`` sequences of ``length`` tokens each. Raises MedusaError for none."""
-    for name, value in (("the batch", batch), ("the length", length)):
-        if value < 1:
-            raise MedusaError(f"{name} is {value}: give at least 1")
+    """Bytes of the cache of ``batch`` sequences of ``length`` tokens each."""
     return batch * length * kv_bytes_per_token(shape.layers, shape.kv_heads, shape.head_size, number_bytes)
 
 
@@ -231,8 +228,6 @@ def memory_over_arithmetic(shape: ModelShape, batch: int, length: int) -> float:
     g = 1 as 1/h + 1/b + s/(h·n) + s/(h·d). Around 1 and above, arithmetic waits for memory.
     """
     b, s, h, n, g, d = batch, length, shape.hidden, shape.heads, shape.kv_heads, shape.head_size
-    if min(b, s) < 1:
-        raise MedusaError(f"batch {b} and length {s}: both must be at least 1")
     queries, keys = n * d, g * d
     projections = 2 * (h * queries + b * (h + queries)) + 2 * (h * keys + b * (h + keys))
     cache = 2 * b * s * keys

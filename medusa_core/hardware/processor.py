@@ -64,7 +64,7 @@ def instruction_limit(flags: str | None = None) -> str:
 def limit_torch() -> None:
     """Hold torch to what MEDUSA_ISA allows, so that a machine held to less is measured as such throughout.
 
-    It counts only before torch has computed anything; variables that are set already stay.
+    It has an effect only before torch has computed anything; variables that are set already stay.
     """
     for name, value in zip(_TORCH_VARIABLES, _TORCH_LIMITS.get(instruction_limit(), ()), strict=False):
         os.environ.setdefault(name, value)

@@ -102,7 +102,7 @@ def _found(path: Path, functions: Collection[str]) -> ctypes.CDLL | None:
     try:
         _require_private(status)
         if not stat.S_ISREG(status.st_mode):  # opening a pipe would take forever
-            raise OSError("it is no regular file")
+            raise OSError("it is not a regular file")
         return _loaded(path, functions)
     except (OSError, CompilerError) as error:
         _log.info("%s is compiled anew: %s", path, error)
@@ -171,7 +171,7 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
         raise CompilerError(f"the C compiler cannot be run: {error}") from error
     if status:
         errors = messages.read_text(encoding="utf-8", errors="replace")
-        lines = errors.strip().splitlines() or ["without a word"]
+        lines = errors.strip().splitlines() or ["it printed nothing"]
         line = next((line for line in lines if "error" in line), lines[0])
         raise CompilerError(f"the C compiler fails: {line[-200:]}")
     try:
@@ -183,9 +183,13 @@ def _compile(recipe: Recipe, compiler: Sequence[str], made: Path) -> bytes:
 def _run(command: Sequence[str], messages: Path) -> int:
     """Run a command, its messages into a file; return its exit status. Raises OSError and TimeoutExpired."""
     with (
-        messages.open("wb") as said,
+        messages.open("wb") as output,
         subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=output,
+            start_new_session=True,
         ) as process,
     ):
         try:

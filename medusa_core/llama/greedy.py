@@ -23,13 +23,6 @@ from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.token_tree import TokenTree
 
 
-class Best(NamedTuple):
-    """The likeliest tokens of each head and row, the best first."""
-
-    tokens: torch.Tensor  # [heads, B, count]
-    logp: torch.Tensor  # of these
-
-
 class Heads:
     """Blocks and LM heads in panels."""
 
@@ -61,10 +54,13 @@ class Heads:
     def work_bytes(self, asked: int, rows: int) -> int:
         return int(self.library.functions.heads_bytes(self.structure, asked, rows))
 
-    def best(self, hidden: torch.Tensor, asked: int, count: int) -> Best:
-        """The ``count`` best of the first ``asked`` heads after hidden states [B, d]."""
+    def best(self, hidden: torch.Tensor, asked: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """The ``count`` likeliest tokens of the first ``asked`` heads after hidden states [B, d], best first.
+
+        Tokens and their log-probabilities, [asked, B, count] each.
+        """
         rows, given = len(hidden), hidden.contiguous()
-        found = Best(torch.empty(asked, rows, count, dtype=torch.long), _floats(asked, rows, count))
+        found = torch.empty(asked, rows, count, dtype=torch.long), _floats(asked, rows, count)
         work = torch.empty(self.work_bytes(asked, rows), dtype=torch.uint8)
         addresses = [one.data_ptr() for one in (*found, work)]
         threads = self.library.begin_call()

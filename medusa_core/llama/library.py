@@ -167,7 +167,7 @@ def _library_for(isa: InstructionSet, folder: Path) -> Library:
     try:
         more = shlex.split(os.environ.get(MORE_FLAGS, ""))
     except ValueError as error:
-        raise NoLibraryError(f"{MORE_FLAGS} is no list of flags: {error}") from error
+        raise NoLibraryError(f"{MORE_FLAGS} is not a list of flags: {error}") from error
     recipe = Recipe(
         title="the forward in C",
         sources=sorted(Path(__file__).parent.glob("*.[ch]")),

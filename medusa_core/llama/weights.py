@@ -1,6 +1,6 @@
 """The weights of a Llama-like model as the C reads them: in panels, q, k and v in one product.
 
-A model is read by its modules, not by its family's name alone: what is no plain linear layer (quantised,
+A model is read by its modules, not by its family's name alone: what is not a plain linear layer (quantised,
 adapted, hooked by accelerate) is refused with the reason, and transformers' forward stays the path.
 
 d hidden size · H query heads · G key-value heads · D head size · m inner size of the MLP · V vocabulary

@@ -65,8 +65,8 @@ def place(device: str, dtype: str) -> Placement:
 def spread(placement: Placement, needed: int, beside_layers: int, packed: bool) -> Placement:
     """The placement for ``needed`` bytes: over all GPUs and the CPU where its own GPU has too little room.
 
-    ``beside_layers`` of them are no weights of layers, and may be needed on any device. ``packed``, quantized
-    layers stay on GPUs, since they do not run from the CPU.
+    ``beside_layers`` of them are not weights of layers, and may be needed on any device. Quantized layers
+    (``packed``) stay on GPUs, since they do not run from the CPU.
     """
     if placement.device.type != "cuda" or needed <= free_memory(placement.device):
         return placement

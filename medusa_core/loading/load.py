@@ -41,7 +41,7 @@ from medusa_core.loading.devices import (
     runs_in_c,
     spread,
 )
-from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as, needed
+from medusa_core.loading.memory import MemoryEstimate, estimate_for, held_as, used_sources
 from medusa_core.loading.tuning import fastest_threads
 from medusa_core.model.context import LongerContext, longer_context
 from medusa_core.model.loaded_model import LoadedModel
@@ -74,7 +74,7 @@ def load_engine(
     *,
     methods: Collection[str] | None = None,
 ) -> Engine:
-    """Load model, heads and tokenizer; ``on_progress`` hears of each stage and of its progress.
+    """Load model, heads and tokenizer; ``on_progress`` is told of each stage and of its progress.
 
     Of the further drafters that a model brings, those of ``methods`` are loaded; None: all.
     What ``on_progress`` raises ends the load and comes out unchanged. Raises MedusaError that names what is
@@ -133,14 +133,14 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
         beside_layers = estimate.heads + estimate.cache + estimate.margin
         placement = spread(placement, estimate.total, beside_layers, packed=estimate.packed)
     found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
-    sources = needed(found, methods, warn=True)
+    sources = used_sources(found, methods, warn=True)
     for note in dropped_settings(sources.base):
         _log.warning("warning: %s: %s", sources.base_name, note)
     reading = report.within("weights")
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
-    said = read_config(sources.base)
-    plain = said.get("model_type") in FAMILIES and "quantization_config" not in said
+    base_config = read_config(sources.base)
+    plain = base_config.get("model_type") in FAMILIES and "quantization_config" not in base_config
     int8 = config.quantize == "8bit" and plain and runs_in_c(placement.dtype, placement.device.type)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
@@ -150,12 +150,12 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     choose_forward(target, threads_for=fastest_threads, library=native_library(), **options)
     return_freed_memory()
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
-    drafts, own = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
+    drafts = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
     return Engine(
         target=target,
-        drafts={**drafts, **own},
+        drafts=drafts,
         tokenizer=load_tokenizer(sources.base, trust_remote_code=code),
-        info=_describe(sources, target, drafts, own, placement, report.estimate),
+        info=_describe(sources, target, drafts, placement, report.estimate),
     )
 
 
@@ -193,7 +193,7 @@ def _estimate(
     """The memory that a load will take, by the small files alone; None where it cannot be estimated."""
     small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
     try:
-        sources = needed(find_sources(config.model, config.heads, small), methods)
+        sources = used_sources(find_sources(config.model, config.heads, small), methods)
         return estimate_for(sources, config, placement)
     except MedusaError:
         if report.refused is not None:
@@ -209,19 +209,12 @@ def _no_memory(estimate: MemoryEstimate | None) -> str:
     return f"{ran_out}, though the model {estimate.sentence()}: use {fixes}"
 
 
-def _load_drafts(
-    sources: Sources, target: Target, progress: Share
-) -> tuple[dict[str, Draft], dict[str, Draft]]:
-    """Weights of drafters by the name of the method that knows their files: those named, the model's own.
-
-    Raises MedusaError.
-    """
+def _load_drafts(sources: Sources, target: Target, progress: Share) -> dict[str, Draft]:
+    """Weights of drafters by the method that knows their files, those named first. Raises MedusaError."""
     drafts: dict[str, Draft] = {}
-    own: dict[str, Draft] = {}
     for folder in sources.drafts:
         name = owner_of(folder)
-        brought = folder in sources.own
-        if name in drafts or name in own:
+        if name in drafts:
             twice = f"{folder} holds weights for --method {name}, which has some already"
             raise MedusaError(f"{twice}: give one of them")
         with ExitStack() as stack:
@@ -229,39 +222,38 @@ def _load_drafts(
                 from medusa_core.loading.weights import weights_watched  # noqa: PLC0415 - as in _read
 
                 stack.enter_context(weights_watched(progress))
-            found = load_draft(name, folder, target)
-        (own if brought else drafts)[name] = found
-        for note in found.notes:
-            whose = folder.name if brought else sources.heads_name
+            drafts[name] = load_draft(name, folder, target)
+        for note in drafts[name].notes:
+            whose = folder.name if folder in sources.own else sources.heads_name
             _log.warning("warning: %s: %s", whose, note)
-    return drafts, own
+    return drafts
 
 
 def _describe(
     sources: Sources,
     target: Target,
     drafts: Mapping[str, Draft],
-    own: Mapping[str, Draft],
     placement: Placement,
     estimate: MemoryEstimate | None,
 ) -> EngineInfo:
-    base, packing, all_drafts = sources.base_name, target.held.packing, (*drafts.values(), *own.values())
+    base, packing, labels = sources.base_name, target.held.packing, [one.label for one in drafts.values()]
+    named = labels[: len(sources.named)]
     return EngineInfo(
-        name=" + ".join([base, *(draft.label for draft in drafts.values())]),
+        name=" + ".join([base, *named]),
         base=base,
         heads=sources.heads_name,
         dtype=held_as(target.dtype, packing),
         device=str(target.device),
         # Packed weights do not say how many numbers they hold.
         parameters=estimate.parameters if packing and estimate else target.held.parameters,
-        draft_parameters=sum(tensor.numel() for draft in all_drafts for tensor in draft.tensors()),
-        dtype_reason="" if packing else placement.reason,  # the reason speaks of unpacked weights
+        draft_parameters=sum(tensor.numel() for draft in drafts.values() for tensor in draft.tensors()),
+        dtype_reason="" if packing else placement.reason,  # the reason is about unpacked weights
         forward=target.choice.words(),
         context=target.context,
         extended=target.longer.words() if target.longer is not None else "",
-        drafts=tuple(draft.label for draft in drafts.values()),
-        own_drafts=tuple(draft.label for draft in own.values()),
-        notes=(*dropped_settings(sources.base), *(note for draft in all_drafts for note in draft.notes)),
+        drafts=tuple(named),
+        own_drafts=tuple(labels[len(named) :]),
+        notes=(*dropped_settings(sources.base), *(note for draft in drafts.values() for note in draft.notes)),
     )
 
 
@@ -277,19 +269,19 @@ _MOST = 2  # the largest penalty
 
 
 def dropped_settings(folder: Path) -> list[str]:
-    """Notes, one a setting of the model in ``folder`` that a run does not obey."""
+    """Notes, one a setting of the model in ``folder`` that a run ignores."""
     file = folder / GENERATION_NAME
     try:
-        said = read_json(file) if file.is_file() else {}
+        generation = read_json(file) if file.is_file() else {}
     except MedusaError:
         return []  # reading the model says what is wrong with it
     asks = f"{GENERATION_NAME} asks for"
     notes = {
-        name: f"{asks} {name} {shortened(str(said[name]), 40)}, which counts for nothing here"
+        name: f"{asks} {name} {shortened(str(generation[name]), 40)}, which counts for nothing here"
         for name, idle in _IDLE.items()
-        if said.get(name) is not None and said[name] not in idle
+        if generation.get(name) is not None and generation[name] not in idle
     }
-    penalty = said.get(name := "repetition_penalty")
+    penalty = generation.get(name := "repetition_penalty")
     if name in notes and isinstance(penalty, int | float) and 1 < penalty <= _MOST:
         notes[name] += f": --penalty {penalty} --penalty-window {_WHOLE_TEXT} is the same"
     return list(notes.values())

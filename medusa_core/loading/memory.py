@@ -169,8 +169,8 @@ class _Counted:
         if packing is None or not packing.is_own:
             return _PACKING * self.shape.largest if packing else 0
         largest = _PACKING_IN_C * max(self.shape.largest, self.shape.vocabulary * self.shape.width)
-        said = read_config(self.folder)
-        saved = str(said.get("dtype") or said.get("torch_dtype"))
+        config = read_config(self.folder)
+        saved = str(config.get("dtype") or config.get("torch_dtype"))
         if plain_llama_config(self.folder) is not None and saved == str(dtype).removeprefix("torch."):
             return largest  # the weights are pages of their files
         each = dtype.itemsize
@@ -183,7 +183,7 @@ def estimate_memory(config: LoadConfig) -> MemoryEstimate:
     Raises MedusaError for names that cannot be had, and for a model of unknown kind.
     """
     fetch = Fetch(weights=False, code=config.trust_remote_code)
-    sources = needed(find_sources(config.model, config.heads, fetch))
+    sources = used_sources(find_sources(config.model, config.heads, fetch))
     return estimate_for(sources, config, place(config.device, config.dtype))
 
 
@@ -244,7 +244,7 @@ def _alternative(counted: _Counted, config: LoadConfig, flags: str, change: dict
     return Alternative(flags, found.total, found.free + found.spare)
 
 
-def needed(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:
+def used_sources(sources: Sources, methods: Collection[str] | None = None, *, warn: bool = False) -> Sources:
     """The sources with the model's own drafters that ``methods`` use; None: all of them.
 
     Weights that were named take the place of the model's own for the same method. A folder whose files are

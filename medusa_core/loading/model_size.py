@@ -53,7 +53,7 @@ class ModelSize:
 def model_size(folder: Path, code: bool = False) -> ModelSize:
     """Sizes of the model in ``folder``; ``code`` lets Python that lies there run.
 
-    Raises MedusaError when it is no causal language model.
+    Raises MedusaError when it is not a causal language model.
     """
     if (plain := plain_llama_config(folder)) is not None:
         return _shape_of(BareLlama(plain))

@@ -136,12 +136,8 @@ def recall(key: Mapping[str, Any]) -> Any:
 
 def keep(key: Mapping[str, Any], value: Any) -> None:
     """Keep ``value``, which JSON can hold, under ``key``."""
-    file = _file_of(key)
-    try:
-        with whole_file(file) as new:
-            new.write_text(json.dumps({"key": dict(key), "value": value}), encoding="utf-8")
-    except OSError:
-        return
+    with suppress(OSError), whole_file(_file_of(key)) as new:
+        new.write_text(json.dumps({"key": dict(key), "value": value}), encoding="utf-8")
 
 
 def forget(key: Mapping[str, Any]) -> None:

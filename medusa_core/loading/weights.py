@@ -1,4 +1,4 @@
-"""The weights of a base out of its folder: placed, packed as asked, with word of the progress.
+"""The weights of a base out of its folder: placed, packed as asked, with reports of the progress.
 
 Knows nothing about Medusa, and leaves it to ``checkpoints.base`` what can be wrong with the files.
 """
@@ -30,7 +30,7 @@ from medusa_core.model.quantization import bitsandbytes_config, packing_for, pac
 
 _BAR = "Loading weights"  # as transformers calls the bar that moves with each tensor
 
-Share = Callable[[float], None]  # hears how much of the weights is there
+Share = Callable[[float], None]  # is told which share of the weights is loaded
 
 
 def read_model(

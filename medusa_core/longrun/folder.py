@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,13 +23,13 @@ from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import naming, read_bytes
 from medusa_core.longrun.segments import SEGMENT
 from medusa_core.longrun.totals import MOST, Totals
-from medusa_core.training.folder_lock import LOCK_NAME, locked_folder
+from medusa_core.training.folder_lock import LOCK_NAME
 from medusa_core.training.run_folder import read_record, replace_file, write_record
 
 RUN, SEGMENTS, TEXT = "run.json", "segments.jsonl", "text.txt"
 FORMAT = 3
-_OTHER = "choose another --save"
-_CUT = f"delete that line and those after it, or {_OTHER}"
+OTHER_FOLDER = "choose another --save"
+_CUT = f"delete that line and those after it, or {OTHER_FOLDER}"
 
 Bytes = Annotated[int, Field(gt=0, le=MOST)]
 
@@ -88,12 +87,12 @@ class RunFolder:
                     f"{self.folder} holds {other.name} and no long run: name an empty or new folder"
                 )
             return None
-        found = read_record(file, _OTHER)
+        found = read_record(file, OTHER_FOLDER)
         if found.get("format") != FORMAT or found.get("segment") != SEGMENT:
-            raise MedusaError(f"{file} is of another version of this program: {_OTHER}")
+            raise MedusaError(f"{file} is of another version of this program: {OTHER_FOLDER}")
         for part in ("model", "settings", "surroundings"):
             if not isinstance(found.get(part), dict):
-                raise MedusaError(f"{file} is damaged (no {part}): {_OTHER}")
+                raise MedusaError(f"{file} is damaged (no {part}): {OTHER_FOLDER}")
         return found
 
     def begin(self, about: Mapping[str, Any]) -> None:
@@ -111,7 +110,8 @@ class RunFolder:
         total = sum(len(segment.tokens) for segment in segments)
         if total > budget:
             raise MedusaError(
-                f"{self.folder} holds {total} tokens, --max-new-tokens is {budget}: raise it or {_OTHER}"
+                f"{self.folder} holds {total} tokens, --max-new-tokens is {budget}: raise it or "
+                f"{OTHER_FOLDER}"
             )
         end = segments[-1].end if segments else None
         if end is not None and (end.finish_reason != "length" or total == budget):
@@ -140,7 +140,7 @@ class RunFolder:
                 raise self._damaged(number, "other tokens were written")
             is_last = number == len(lines)
             if len(segment.tokens) != SEGMENT and not (is_last and segment.end is not None):
-                raise self._damaged(number, f"{len(segment.tokens)} tokens are no whole segment")
+                raise self._damaged(number, f"{len(segment.tokens)} tokens are not a whole segment")
             yield segment
 
     def append(
@@ -164,10 +164,3 @@ class RunFolder:
 
 def _bytes_of(tokens: Sequence[int]) -> bytes:
     return array("q", tokens).tobytes()
-
-
-@contextmanager
-def opened(folder: Path, vocabulary: int) -> Iterator[RunFolder]:
-    """The folder, made if need be, for this process alone. Raises MedusaError when another one has it."""
-    with locked_folder(folder, _OTHER):
-        yield RunFolder(folder, vocabulary)

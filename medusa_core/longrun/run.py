@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from time import perf_counter
 from typing import Any, cast
@@ -19,10 +18,11 @@ from medusa_core.decoding import Step, check_prompt
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from medusa_core.longrun.folder import End, Memory, RunFolder, opened
+from medusa_core.longrun.folder import OTHER_FOLDER, End, Memory, RunFolder
 from medusa_core.longrun.memory import PeakMemory, RunMemory, run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
 from medusa_core.text.stopping import text_before_stop
+from medusa_core.training.folder_lock import locked_folder
 from medusa_core.trees.tree import Topology
 
 _SAMPLED = 64  # numbers of each tensor that are looked at
@@ -87,10 +87,13 @@ class SavedRun:
             self.tokens += step.emitted
             grown, end = peak.grown(), None
             if step.finish_reason is not None:
-                drafter_cache = state.nbytes - state.cache.nbytes
-                end = End(
-                    finish_reason=cast("Any", step.finish_reason), memory=self._memory(grown, drafter_cache)
+                memory = Memory(
+                    **vars(self.memory),
+                    drafter_cache=state.nbytes - state.cache.nbytes,
+                    estimated=self.memory.total,
+                    measured=self.memory.weights + grown,
                 )
+                end = End(finish_reason=cast("Any", step.finish_reason), memory=memory)
             if totals.tokens % SEGMENT == 0 or end is not None:
                 part = totals.since(marked)
                 record = part.rates() | {"read_seconds": round(part.reading, 4), "peak_bytes": grown}
@@ -128,37 +131,24 @@ class SavedRun:
             **({} if end is None else {"memory": end.memory.model_dump()}),
         }
 
-    def _memory(self, grown: int, drafter_cache: int) -> Memory:
-        told = self.memory
-        return Memory(
-            rows=told.rows,
-            weights=told.weights,
-            cache=told.cache,
-            workspace=told.workspace,
-            drafter_cache=drafter_cache,
-            estimated=told.total,
-            measured=told.weights + grown,
-        )
-
 
 @contextmanager
 def saved_run(
     engine: Engine, prompt: Sequence[int], config: GenerationConfig, folder: Path
 ) -> Iterator[SavedRun]:
     """The run in ``folder``, begun now or gone on with, for this process alone. Raises MedusaError."""
-    with opened(folder, engine.target.vocab_size) as files:
-        yield SavedRun(engine, prompt, config, files)
+    with locked_folder(folder, OTHER_FOLDER):
+        yield SavedRun(engine, prompt, config, RunFolder(folder, engine.target.vocab_size))
 
 
 def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> None:
     """Raise MedusaError that names the first thing in which this run differs from the one in the folder."""
     for part, words in (("model", "another model"), ("settings", "other settings")):
-        before = begun.get(part)
+        before = begun[part]
         for name, value in now[part].items():
             # A run that began before there was a setting had what is its default now.
             usual = getattr(GenerationConfig, name, None) if part == "settings" else None
-            was = before.get(name, usual) if isinstance(before, dict) else None
-            if was != value:
+            if (was := before.get(name, usual)) != value:
                 raise MedusaError(
                     f"the run in {folder} began with {words} ({name} {_short(was)}, now "
                     f"{_short(value)}): give what it began with or choose another --save"
@@ -209,14 +199,13 @@ def surroundings(engine: Engine) -> dict[str, Any]:
 
 def settings_of(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
     """All settings but the number of tokens, which may grow; a tree that was chosen is written out."""
-    found = {item.name: getattr(config, item.name) for item in fields(config)}
+    found = dict(vars(config))
     del found["max_new_tokens"], found["options"]
     for settings in (rule_settings(config), drafter_settings(config, draft_of(engine.drafts, config))):
-        found |= {item.name: getattr(settings, item.name) for item in fields(settings)}
-    tree = engine.fixed_tree(config)
-    if tree is not None:
-        found[TREE] = [list(choice) for choice in tree.choices]
-    return {name: _plain(value) for name, value in found.items()}
+        found |= vars(settings)
+    if (tree := engine.fixed_tree(config)) is not None:
+        found[TREE] = tree
+    return {name: value.choices if isinstance(value, Topology) else value for name, value in found.items()}
 
 
 def with_tree_of(config: GenerationConfig, settings: Mapping[str, Any]) -> GenerationConfig:
@@ -254,10 +243,3 @@ def _drafter(engine: Engine, config: GenerationConfig) -> str | None:
     if draft is None:
         return None
     return fingerprint((str(number), tensor) for number, tensor in enumerate(draft.tensors()))
-
-
-def _plain(value: Any) -> Any:
-    """A value that JSON can hold."""
-    if isinstance(value, Topology):
-        return [list(choice) for choice in value.choices]
-    return list(value) if isinstance(value, tuple) else value

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class BareLlama(nn.Module):
     """The weights of a Llama under the names that they have in transformers' model.
 
-    They lie on the meta device, shapes without numbers, until ``load`` brings them.
+    They are on the meta device, shapes alone, until ``load`` brings the values.
     """
 
     name_or_path = ""  # as transformers calls the folder that a model was read from
@@ -113,7 +113,7 @@ class _RMSNorm(nn.Module):
 
 
 def _linear(inputs: int, outputs: int, bias: bool) -> nn.Linear:
-    """A linear layer without numbers. ``nn.Linear`` itself would draw some, for which torch imports sympy."""
+    """A linear layer without values. ``nn.Linear`` itself would draw some, for which torch imports sympy."""
     layer = nn.Linear.__new__(nn.Linear)
     nn.Module.__init__(layer)
     layer.in_features, layer.out_features = inputs, outputs
@@ -165,5 +165,4 @@ class BareModel(LoadedModel):
 
     @property
     def end_tokens(self) -> int | list[int] | None:
-        ends: int | list[int] | None = self.config.eos_token_id
-        return ends
+        return self.config.eos_token_id

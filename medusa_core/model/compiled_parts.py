@@ -69,8 +69,7 @@ def _compiled(kind: type[nn.Module]) -> Callable[..., Any] | None:
 
 def _compile(function: FunctionType) -> Callable[..., Any]:
     """Compile for any number of rows. torch compiles one code a few times at most: each model has its own."""
-    compiled: Callable[..., Any] = torch.compile(_copied(function, function.__globals__), dynamic=True)
-    return compiled
+    return torch.compile(_copied(function, function.__globals__), dynamic=True)
 
 
 def _copied(function: FunctionType, names: dict[str, Any]) -> FunctionType:

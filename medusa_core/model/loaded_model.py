@@ -1,4 +1,4 @@
-"""A transformers causal LM as a ``Target`` reads it: where it runs, what it takes, what lies behind its head.
+"""A transformers causal LM as a ``Target`` reads it: its device, the arguments it takes, its LM head.
 
 V vocabulary · d hidden size
 """
@@ -45,7 +45,7 @@ Originals = Callable[[], Iterable[tuple[Sequence[Any], Callable[[], Sequence[tor
 
 
 class LoadedModel:
-    """A causal LM that transformers has loaded. Raises MedusaError for one that is no causal decoder."""
+    """A causal LM that transformers has loaded. Raises MedusaError for one that is not a causal decoder."""
 
     config: Any  # the decoder's config
     packing: Packing | None  # how the weights are held; None: as plain numbers
@@ -89,8 +89,7 @@ class LoadedModel:
 
     @property
     def model(self) -> PreTrainedModel:
-        model: PreTrainedModel = self.weights
-        return model
+        return self.weights
 
     @property
     def is_proven(self) -> bool:
@@ -109,8 +108,7 @@ class LoadedModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self._modules.dtype
-        return dtype
+        return self._modules.dtype
 
     @property
     def vocab_size(self) -> int:
@@ -131,8 +129,7 @@ class LoadedModel:
     @property
     def end_tokens(self) -> int | list[int] | None:
         """Ids that end a text, by the generation config."""
-        ends: int | list[int] | None = self._modules.generation_config.eos_token_id
-        return ends
+        return self._modules.generation_config.eos_token_id
 
     def lm_head(self) -> torch.Tensor:
         """The LM head [V, d]."""
@@ -143,13 +140,13 @@ class LoadedModel:
             return next(make()[0] for modules, make in self._originals() if modules[0] is head)
 
     def embedding(self) -> torch.Tensor | None:
-        """The embedding [V, d] as it is placed, perhaps on torch's meta device; None where it is no table."""
-        embedding: torch.Tensor | None = getattr(self._modules.get_input_embeddings(), "weight", None)
+        """The embedding [V, d] where it lies, maybe on the meta device; None where it is not a table."""
+        embedding = getattr(self._modules.get_input_embeddings(), "weight", None)
         return self.lm_head() if embedding is not None and not embedding.numel() else embedding
 
 
 def _require_decoder(model: PreTrainedModel) -> None:
-    """Raise MedusaError for a model that is no causal decoder, or whose rows cannot be placed freely."""
+    """Raise MedusaError for a model that is not a causal decoder, or whose rows cannot be placed freely."""
     kind = model.config.model_type
     if model.config.is_encoder_decoder:
         raise MedusaError(f"{kind} is an encoder–decoder: use a decoder-only language model, such as Llama")
@@ -212,7 +209,7 @@ def require_tree_equals_branch(target: Target) -> None:
     """Raise MedusaError when a node of a small tree differs from its branch run alone, without our mask.
 
     Three short forwards at loading, for models that no test has run: a model may ignore the mask or take
-    positions from slots, and would then write wrong text without a word.
+    positions from slots, and would then silently write wrong text.
     """
     kind, cache = target.model.config.model_type, target.new_cache(8)
     start, tree = tried_tree(target)

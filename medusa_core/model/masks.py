@@ -73,17 +73,12 @@ class LayerMasks:
     def visible(self, allowed: torch.Tensor, depths: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
         """Which rows of one text see which, as ``build`` takes them, by kind of layer: bool [N, L + N]."""
         full = torch.cat([allowed.new_ones(len(allowed), length), allowed], dim=1)
-        return {
-            kind: full if kind == FULL else self._inside_window(full, depths, length) for kind in self.kinds
-        }
-
-    def _inside_window(self, full: torch.Tensor, depths: torch.Tensor, length: int) -> torch.Tensor:
-        """``full`` without the rows whose position is a window or more before the reader's."""
-        if self.window is None:
-            return full
-        committed = torch.arange(length, device=full.device)
-        positions = torch.cat([committed, depths + length])
-        return full & (positions[None, :] > (depths + length)[:, None] - self.window)
+        visible = dict.fromkeys(self.kinds, full)
+        if SLIDING in visible and self.window is not None:
+            own = depths + length
+            positions = torch.cat([torch.arange(length, device=full.device), own])
+            visible[SLIDING] = full & (positions > own[:, None] - self.window)
+        return visible
 
 
 def layer_kinds(config: Any, layers: int) -> list[str]:

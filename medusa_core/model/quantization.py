@@ -105,12 +105,12 @@ def lm_head_weight(model: PreTrainedModel) -> torch.Tensor:
 
 def runs_on(module: Any) -> torch.device:
     """The device that a module computes on, also when accelerate keeps its weights elsewhere."""
-    device: torch.device = module.weight.device
+    device = module.weight.device
     return device if device.type != "meta" else torch.device(module._hf_hook.execution_device)
 
 
 def _is_plain(weight: object) -> TypeGuard[torch.Tensor]:
-    """Whether the numbers of a weight lie here, neither packed nor absent."""
+    """Whether a weight is a plain tensor in memory, neither packed nor offloaded."""
     return (
         isinstance(weight, torch.Tensor)
         and type(weight) in (torch.Tensor, torch.nn.Parameter)

@@ -15,13 +15,8 @@ class Rotations(NamedTuple):
     sin: torch.Tensor
 
 
-def rotations(rotary: nn.Module, rows: int, device: torch.device) -> Rotations:
-    """Rotations of the first ``rows`` positions, float32, by the model's module, which knows all scalings."""
-    return rotations_at(rotary, torch.arange(rows, device=device))
-
-
 def rotations_at(rotary: nn.Module, positions: torch.Tensor) -> Rotations:
-    """Rotations of ``positions`` [N], by the same module."""
+    """Rotations of ``positions`` [N], float32, by the model's module, which knows all scalings."""
     cos, sin = rotary(torch.empty(0, dtype=torch.float32, device=positions.device), positions[None])
     cos, sin = cos[0, :, None].float(), sin[0, :, None].float()
     half = sin.shape[-1] // 2
@@ -56,7 +51,9 @@ class RotaryTable:
         if count > len(table.cos):
             rows = max(2 * len(table.cos), count, self._least)
             rows = rows if self._context is None else min(rows, max(self._context, count))
-            table = self._table = rotations(self._rotary, rows, self._device)  # one assignment
+            table = self._table = rotations_at(
+                self._rotary, torch.arange(rows, device=self._device)
+            )  # one assignment
         return table
 
 

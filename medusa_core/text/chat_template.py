@@ -48,7 +48,7 @@ def render_chat(
     try:
         template = tokenizer.get_chat_template()
         if not isinstance(template, str):
-            raise ValueError("it is no text")
+            raise ValueError("it is not a string")
         return _renderer().render(template, messages, special | {"add_generation_prompt": answer_next})
     except ValueError as error:
         raise MedusaError(f"{whose} cannot write this ({reason_of(error)}): {fix}") from error

@@ -21,7 +21,7 @@ def check_text(text: str, what: str = "the prompt") -> str:
 def check_characters(text: str, what: str) -> str:
     """The text as it is. Raises MedusaError for a control character or half a character, with its place.
 
-    Tab and line breaks are text. Bytes of a command line that are no UTF-8 arrive as halves of characters.
+    Tab and line breaks are text. Bytes of a command line that are not UTF-8 arrive as halves of characters.
     """
     if (found := _REFUSED.search(text)) is None:
         return text

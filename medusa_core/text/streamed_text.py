@@ -18,7 +18,7 @@ REPLACEMENT = "\ufffd"
 class TextStream:
     """Incremental decoding with a bounded window, so that long runs cost no more a token.
 
-    ``tokenizers.decoders.DecodeStream`` waits for ever where bytes are no character, and takes no tokenizer
+    ``tokenizers.decoders.DecodeStream`` waits forever where bytes are not a character, and takes no tokenizer
     that is written in Python.
     """
 

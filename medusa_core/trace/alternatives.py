@@ -1,4 +1,4 @@
-"""What the model says after a node, for the trace: its likeliest tokens, and what p is at other temperatures.
+"""What the model predicts after a node, for the trace: its likeliest tokens, and p at other temperatures.
 
 A reader of the trace has no logits, only p at the run's temperature T. With pmax the largest p of a place,
 T · ln(p / pmax) is the logit below the largest one; at another temperature T' it gives
@@ -29,7 +29,7 @@ SMALLEST = 1e-18  # smallest number with a square that is not 0
 
 @dataclass(frozen=True)
 class Answers:
-    """What the model says in R places, with log Z being that of the logits minus their largest.
+    """What the model predicts in R places, with log Z being that of the logits minus their largest.
 
     ``p`` and ``tokens`` [R, 5] of the likeliest tokens and ``own_entropy`` [R] are at the run's temperature,
     ``log_z`` and ``entropy`` [R, T] at TEMPERATURES, ``node_p`` [M] is that of the tokens asked for.

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from medusa_core.acceptance.sampling import ENTROPY_GUARD
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_bytes
 from medusa_core.trace.asked import Amount, ConfigTrace, Count, Record, Share
 from medusa_core.trace.packed import PACKED_VERSION, UNPACKED_VERSION, unpacked
@@ -288,6 +289,7 @@ class RunTrace(Record):
 
 WRITERS = "generate --trace or Share"  # they write the files that are read here
 _AGAIN = "record the run again"
+_OTHER_FILE = f"take a file that {WRITERS} wrote"
 
 
 def read_trace(path: str | Path) -> RunTrace:
@@ -303,43 +305,33 @@ def read_trace(path: str | Path) -> RunTrace:
 
 def parse_trace(data: bytes, name: str) -> RunTrace:
     """The trace in a file's bytes, as `read_trace`; ``name`` is what a message calls it."""
-    trace, version = _json_of(data), UNPACKED_VERSION
-    stated = trace.get("schema_version") if trace is not None else None
+    try:
+        trace = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise MedusaError(f"{name} is not a trace ({reason_of(error)}): {_OTHER_FILE}") from error
+    if not isinstance(trace, dict):
+        raise MedusaError(f"{name} is not a trace (it is not a JSON object): {_OTHER_FILE}")
+    stated = trace.get("schema_version")
     if type(stated) is int and stated > PACKED_VERSION:
         raise MedusaError(
             f"{name} is a trace of version {stated}, versions 1 to {PACKED_VERSION} are read here: "
             "update this program, or record the run again"
         )
+    version = stated if type(stated) is int and stated in _UPGRADES else UNPACKED_VERSION
     try:
         json.dumps(trace, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
         raise MedusaError(f"{name} has half a character in a text: {_AGAIN}") from error
     try:
-        if trace is not None and type(stated) is int and stated in _UPGRADES:
-            version = stated
-            return RunTrace.model_validate(_UPGRADES[version](trace))
-        return RunTrace.model_validate_json(data)
+        return RunTrace.model_validate(_UPGRADES.get(version, dict)(trace))
     except ValidationError as error:
         first = error.errors()[0]
-        if trace is None:
-            raise MedusaError(
-                f"{name} is no trace ({first['msg']}): take a file that {WRITERS} wrote"
-            ) from error
-        what = "no trace" if stated is None else f"no trace of version {version}"
+        what = "not a trace" if stated is None else f"not a trace of version {version}"
         place = ".".join(map(str, first["loc"])) or "the whole"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise MedusaError(f"{name} is {what}: {place}: {first['msg']}{more}; {_AGAIN}") from error
     except ValueError as error:
-        raise MedusaError(f"{name} is no trace of version {version}: {error}; {_AGAIN}") from error
+        raise MedusaError(f"{name} is not a trace of version {version}: {error}; {_AGAIN}") from error
 
 
-_UPGRADES = {1: upgraded, PACKED_VERSION: unpacked}
-
-
-def _json_of(data: bytes) -> dict[str, Any] | None:
-    """The object in the bytes; None for anything else, which the check of the records judges."""
-    try:
-        trace = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return trace if isinstance(trace, dict) else None
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: upgraded, PACKED_VERSION: unpacked}

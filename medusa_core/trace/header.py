@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from medusa_core.acceptance import rule_settings
@@ -56,5 +55,5 @@ def _model_record(engine: Engine, config: GenerationConfig) -> Record:
 
 def _plain(settings: Any) -> dict[str, Any]:
     """Settings as JSON holds them; a tree that came as a record stands in the trace's own ``tree``."""
-    values = {item.name: getattr(settings, item.name) for item in fields(settings)}
-    return {name: "given" if isinstance(value, Topology) else value for name, value in values.items()}
+    values = vars(settings).items()
+    return {name: "given" if isinstance(value, Topology) else value for name, value in values}

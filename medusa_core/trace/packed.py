@@ -25,6 +25,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from medusa_core.trees.tree import depths_of
+
 PACKED_VERSION = 3
 UNPACKED_VERSION = 2
 TABLES = ("tokens", "origins", "shapes", "reasons")
@@ -164,7 +166,7 @@ def unpacked(trace: Record) -> Record:
         raise ValueError(f"{error.args[0]} is missing") from error
     except IndexError as error:
         raise ValueError(
-            "a step names a token, tree, origin or reason that its table does not hold"
+            "a step names a node, token, tree, origin or reason that its table does not hold"
         ) from error
     except (TypeError, AttributeError, OverflowError) as error:
         raise ValueError("tables or steps are not the lists they should be") from error
@@ -190,7 +192,7 @@ def _unpacked_step(index: int, step: Record, tables: Record) -> Record:
     tokens, origins, reasons = tables["tokens"], tables["origins"], tables["reasons"]
     on_path = set(path)
     columns = zip(
-        parents, _depths(index, parents), shape["origins"], step["tokens"], step["draft_p"], step["p"],
+        parents, depths_of(parents), shape["origins"], step["tokens"], step["draft_p"], step["p"],
         _of_nodes(parents, step["entropy"]), _of_nodes(parents, step["threshold"]), step["passes"],
         step["reasons"],
         strict=True,
@@ -217,15 +219,6 @@ def _unpacked_step(index: int, step: Record, tables: Record) -> Record:
         "ms": dict(zip(PHASES, step["ms"], strict=True)),
         **seen_rows(step.get("drafter_rows")),
     }
-
-
-def _depths(index: int, parents: Sequence[int]) -> list[int]:
-    depths: list[int] = []
-    for parent in parents:
-        if not -1 <= parent < len(depths):
-            raise ValueError(f"step {index} has a node with parent {parent}, not an earlier node")
-        depths.append(0 if parent < 0 else depths[parent] + 1)
-    return depths
 
 
 def _unpacked_after(after: Record, tokens: list[list[Any]]) -> list[Record]:
@@ -290,7 +283,7 @@ def _place(value: int) -> int:
 def _check_places(*lists: Sequence[int]) -> None:
     for places in lists:
         if places and min(places) < 0:
-            raise ValueError(f"{min(places)} is no place in a table or tree")
+            raise ValueError(f"{min(places)} is not a place in a table or tree")
 
 
 def significant(value: float, digits: int) -> float | None:

@@ -73,10 +73,8 @@ class StepWindows:
 
     def texts(self) -> Iterator[bytes]:
         """Each window's list of JSON, one after another."""
-        number, whole = 0, len(self)
-        while number * WINDOW < whole:
+        for number in range(-(-len(self) // WINDOW)):
             yield zlib.decompress(self.window(number))
-            number += 1
 
 
 class RunRecord:
@@ -102,7 +100,7 @@ class RunRecord:
     def trace(self, *, after: bool = True) -> Record:
         """The run as records; its steps are read from their windows whenever they are asked for.
 
-        Without ``after``, what the model says after each node is left out, which takes most of the time.
+        Without ``after``, what the model predicts after each node is left out, which takes most of the time.
         """
         own = {} if self.output is None else {"output": self.output}
         return {
@@ -165,8 +163,7 @@ class UnpackedSteps(Sequence[Record]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    def __hash__(self) -> int:
-        raise TypeError("steps change as a run grows: they have no hash")
+    __hash__ = None  # type: ignore[assignment]  # steps change as a run grows
 
 
 def _compressed(steps: Sequence[bytes]) -> bytes:

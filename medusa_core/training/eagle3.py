@@ -20,9 +20,10 @@ import torch
 from transformers import PreTrainedModel
 
 from medusa_core.checkpoints.sources import locate_heads
+from medusa_core.drafters.eagle3 import FEATURES
 from medusa_core.drafters.eagle3.files import read_draft, read_shape, save
 from medusa_core.drafters.eagle3.model import DraftModel
-from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape, feature_layers
+from medusa_core.drafters.eagle3.shape import DraftShape, feature_layers
 from medusa_core.drafters.eagle3.unrolled import unrolled_outputs
 from medusa_core.errors import MedusaError
 from medusa_core.training.base_model import base_name, frozen_head, load_frozen

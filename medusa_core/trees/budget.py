@@ -125,7 +125,7 @@ def unsteady(latency: Sequence[LatencyPoint]) -> str | None:
 
 
 def best_budget(found: Sequence[Budget]) -> Budget:
-    """The tree with the most expected tokens per second; of equals the smaller. Plain decoding is no tree."""
+    """The tree with the most expected tokens per second; of equals the smaller. Not plain decoding."""
     trees = [budget for budget in found if budget.nodes > PLAIN]
     if not trees:
         raise MedusaError("no tree size was measured: calibrate with sizes of 2 nodes and more")

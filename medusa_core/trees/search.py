@@ -112,22 +112,15 @@ def read_accuracies(path: Path, heads: int | None = None) -> list[list[float]]:
 
 def parse_accuracies(data: object) -> list[list[float]]:
     """Accuracies from what JSON gave: the list itself or an object with it. Raises MedusaError."""
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - trees are built without it
+
     rows = data.get("accuracies") if isinstance(data, dict) else data
-    if not isinstance(rows, list) or not all(_is_row(row) for row in rows):
+    try:
+        return TypeAdapter(list[list[float]]).validate_python(rows, strict=True)
+    except ValidationError as error:
         raise MedusaError(
             'it holds no list of numbers a head under "accuracies": write it anew with calibrate'
-        )
-    try:
-        return [[float(value) for value in row] for row in rows]
-    except OverflowError as error:
-        raise MedusaError(
-            "it holds a number of more than 300 digits: give shares of 1, or write it anew with calibrate"
         ) from error
-
-
-def _is_row(row: object) -> bool:
-    """Whether it is a list of JSON numbers: text with digits in it is none, and neither is true."""
-    return isinstance(row, list) and all(type(value) in (int, float) for value in row)
 
 
 def check_accuracies(accuracies: Sequence[Sequence[float]]) -> None:

@@ -205,7 +205,7 @@ def _widths(name: str) -> list[int]:
     except ValueError:
         widths = []
     if not widths or min(widths) < 1:
-        raise MedusaError(f"{name!r} is no cartesian tree: write the widths as {CARTESIAN_PREFIX}4x2x1")
+        raise MedusaError(f"{name!r} is not a cartesian tree: write the widths as {CARTESIAN_PREFIX}4x2x1")
     return widths
 
 

@@ -169,7 +169,7 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
         chooser.value.set_files({"name": "t.json", "mimeType": "application/json", "buffer": text})
         page.wait_for_selector(f"text={words}")
 
-    open_file(b'{"log": {}}', "the file is no trace: schema_version")
+    open_file(b'{"log": {}}', "the file is not a trace: schema_version")
     open_file(b" " * 6_000_001, "a trace may have 6.0")
     assert page.locator("#decode-view .is-note").inner_text() == "recorded run"
     open_file(trace.model_dump_json().encode(), f"uploaded trace, {len(trace.steps)} steps")

@@ -43,8 +43,8 @@ def test_counts_come_from_the_tensors_not_from_the_config(tmp_path, model, lm_he
     assert (heads.count, heads.layers, heads.shares_lm_head) == (5, 1, False)
     notes = read_heads(folder).notes
     assert len(notes) == 3
-    assert notes[0] == "config.json says 2 heads, the file holds 5: the file counts"
-    assert "says 7 layers, the file holds 1" in notes[1]
+    assert notes[0] == "config.json says medusa_num_heads 2, the file holds 5, which is used"
+    assert "says medusa_num_layers 7, the file holds 1" in notes[1]
     assert "version 2" in notes[2]
 
 

@@ -90,19 +90,19 @@ def changed(**changes):
 SAME = torch.zeros(len(files.KNOWN), dtype=torch.long)
 NAN = torch.full((32,), torch.nan)
 FAULTS = {
-    "missing tensor": (changed(fc__weight=None), {}, r"lacks fc\.weight: names as in the public code"),
+    "missing tensor": (changed(fc__weight=None), {}, r"lacks fc\.weight: fetch .* .names as in"),
     "names of another layout": (
         {name.replace("midlayer.", "model.layer."): tensor for name, tensor in files.state().items()}, {},
-        r"lacks midlayer\.hidden_norm\.weight, midlayer.*: names as in the public code",
+        r"lacks midlayer\.hidden_norm\.weight, midlayer.*: fetch .* again .names as in the public code",
     ),
     "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r"'midlayer\.bias', which does not belong"),
     "another shape": (
         changed(fc__weight=torch.ones(32, 95)), {},
-        r"fc\.weight of .* has shape \[32, 95\].* at least 16 bits: fetch them with config\.json again$",
+        r"fc\.weight of .* has shape \[32, 95\].* at least 16 bits: fetch them with config\.json again",
     ),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight of .* is int64"),
     "a complex embedding": (
-        changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* no plain"
+        changed(embed_tokens__weight=torch.ones(V, 32) + 0j), {}, r"embed_tokens\.weight in .* not a plain"
     ),
     "no map": (changed(d2t=None), {}, "lack d2t, which says which of 24 tokens the 16 are"),
     "a map of another size": (changed(d2t=SAME[1:]), {}, r"d2t as \[15\], not \[16\]"),

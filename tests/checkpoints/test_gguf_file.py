@@ -156,7 +156,7 @@ def test_llama_cpp_writes_the_tokens_of_plain_decoding(command, tmp_path, kind):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["embedded", "NEW", "--to", "gguf"], "is no name of a GGUF file: let it end in .gguf"),
+        (["embedded", "NEW", "--to", "gguf"], "is not the name of a GGUF file: let it end in .gguf"),
         (["embedded", "THERE.gguf", "--to", "gguf"], "is there already: name another file, or use --force"),
         (["embedded", "NEW", "--to", "v1", "--weights", "bf16"], "--weights is for gguf, --to is v1"),
     ],

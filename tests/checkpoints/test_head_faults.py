@@ -115,7 +115,7 @@ def test_an_estimate_does_not_call_a_file_damaged_that_is_of_another_kind(tmp_pa
 
 def test_names_that_are_no_text_are_refused(tmp_path):
     torch.save({0: torch.zeros(2)}, tmp_path / "medusa_lm_head.pt")
-    with pytest.raises(MedusaError, match="calls a tensor 0, which is no text"):
+    with pytest.raises(MedusaError, match="calls a tensor 0, which is not a string"):
         read_heads(tmp_path)
 
 

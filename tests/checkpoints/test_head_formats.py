@@ -103,11 +103,11 @@ def test_a_token_map_beside_whole_last_layers_is_left_out(tmp_path, model, lm_he
 
 
 NOTES = {
-    "heads": ({"num_heads": 2}, "says 2 heads, the file holds 3"),
-    "layers": ({"num_hidden_layers": 4}, "says 4 layers, the file holds 1"),
+    "heads": ({"num_heads": 2}, "says num_heads 2, the file holds 3"),
+    "layers": ({"num_hidden_layers": 4}, "says num_hidden_layers 4, the file holds 1"),
     "width": ({"hidden_size": 4096}, "says hidden_size 4096, the file holds 32"),
     "biases": ({"medusa_fc_bias": False}, "does not set medusa_fc_bias, so vLLM drops"),
-    "scale": ({"logit_scale": 0.5}, "logit_scale 0.5 is left out"),
+    "scale": ({"logit_scale": 0.5}, "logit_scale 0.5 is ignored"),
 }
 
 
@@ -175,6 +175,6 @@ def test_a_config_that_disagrees_is_said_when_an_engine_loads(engine_folder, mod
     with caplog.at_level(logging.WARNING):
         engine = tiny.load_from(tmp_path / "model")
     assert engine.info.drafts == ("5 Medusa heads",)
-    assert engine.info.notes == ("config.json says 2 heads, the file holds 5: the file counts",)
+    assert engine.info.notes == ("config.json says medusa_num_heads 2, the file holds 5, which is used",)
     assert caplog.messages == [f"warning: heads: {engine.info.notes[0]}"]
     assert tiny.load_from(engine_folder).info.notes == ()

@@ -77,7 +77,7 @@ def index(weight_map):
 
 FAULTS = {
     "cut off": (cut, r"pytorch_model\.bin is damaged or cut off"),
-    "a list": (other([torch.zeros(2)]), r"pytorch_model\.bin is no dictionary of tensors"),
+    "a list": (other([torch.zeros(2)]), r"pytorch_model\.bin is not a dictionary of tensors"),
     "another model's": (other({"x": torch.zeros(2)}), "lack lm_head.weight"),
     "an index that names a path": (index({"x": f"../{WEIGHTS}"}), "which is not there"),
     "another name": (

@@ -109,9 +109,9 @@ FAULTS = {
     "a stranger": (
         put(f"{FIRST}bias", torch.zeros(D)), {}, r"holds 'model\.medusa_layers\.0\.bias', which"
     ),
-    "fewer heads": (dict, {"medusa_heads": 4}, r"holds 3 heads, its config\.json says medusa_heads 4"),
-    "no number": (dict, {"medusa_heads": "3"}, r"medusa_heads 3: it must be a whole number from 1 to 64"),
-    "no heads": (lambda state: state.clear() or state.update(x=torch.zeros(1)), {}, r"holds no heads"),
+    "fewer heads": (dict, {"medusa_heads": 4}, r"lacks model\.medusa_layers\.3\.input_layernorm"),
+    "no number": (dict, {"medusa_heads": "3"}, r"medusa_heads is '3': it must be .* from 1 to 64"),
+    "no heads": (lambda state: state.clear() or state.update(x=torch.zeros(1)), {}, r"lacks model\.medusa"),
     "NaN": (put(f"{FIRST}post_layernorm.weight", torch.full((D,), torch.nan)), {}, r"NaN or infinity"),
     "a shape": (put(f"{FIRST}input_layernorm.weight", torch.zeros(D + 1)), {}, r"\[33\] .* must be \[32\]"),
     "whole numbers": (put(f"{FIRST}linear.weight", torch.zeros(D, D).long()), {}, r"is int64, it must be"),
@@ -149,8 +149,8 @@ def test_a_file_that_was_cut_off_or_is_missing_is_named(base, folder):
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ({"model.medusa_layers.0.linear.weight": torch.eye(4).to_sparse()}, "no plain tensor"),
-        ({"model.medusa_layers.0.linear.weight": torch.empty(4, 4, device="meta")}, "no plain tensor"),
+        ({"model.medusa_layers.0.linear.weight": torch.eye(4).to_sparse()}, "not a plain tensor"),
+        ({"model.medusa_layers.0.linear.weight": torch.empty(4, 4, device="meta")}, "not a plain tensor"),
     ],
 )
 def test_a_pickle_of_other_tensors_is_refused(tmp_path, state, words):

@@ -118,7 +118,7 @@ def test_permissions_count(tmp_path):
 NONE = ("holds no list of numbers a head", "write it anew with calibrate")
 RANGE = ("outside 0 to 1", "give shares, not percentages")
 FILES = {
-    "a number of 400 digits": (f"[[1{'0' * 400}]]", "a number of more than 300 digits", "give shares of 1"),
+    "a number of 400 digits": (f"[[1{'0' * 400}]]", *NONE),
     "a number of 5000 digits": (
         f"[[{'9' * 5000}]]",
         "cannot read accuracies .* as JSON",

@@ -132,10 +132,10 @@ ROWS: dict[str, Row] = {
         heads_of_kind(torch.int32, "1.1.weight"), "are float32, int32: they must be", "heads again"
     ),
     "an adapter's modules that are no pattern": Row(
-        adapter_with(target_modules="(q_proj"), r"target_modules is no pattern \(missing \)", NAMES
+        adapter_with(target_modules="(q_proj"), r"target_modules is not a pattern \(missing \)", NAMES
     ),
     "an adapter's ranks by no pattern": Row(
-        adapter_with(rank_pattern={"*q": 2}), r"rank_pattern is no pattern \(", NAMES
+        adapter_with(rank_pattern={"*q": 2}), r"rank_pattern is not a pattern \(", NAMES
     ),
 }  # fmt: skip
 

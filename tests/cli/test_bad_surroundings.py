@@ -110,7 +110,7 @@ def test_a_real_process_goes_on_after_bytes_that_are_no_text(shop):
 
 @pytest.mark.slow
 def test_a_real_process_ends_with_exit_code_2_and_no_traceback(shop):
-    """Bytes that are no UTF-8 as an argument."""
+    """Bytes that are not UTF-8 as an argument."""
     argument = _process(["generate", b"a\xffb", "--model", str(shop.engine), *CPU])
     refused(_result(argument), PROMPTS["a byte that is no UTF-8"])
 

@@ -54,7 +54,7 @@ def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, 
     assert "context 900 in a window of 96" in err
     assert "memory for" in err
     assert "100 tokens in" in err
-    monkeypatch.setattr(SavedRun, "_memory", None)  # nothing is decoded again
+    monkeypatch.setattr(SavedRun, "_warm_up", None)  # nothing is decoded again
     code, again, err = generate("--json")
     assert (code, json.loads(again)) == (0, output)
 

@@ -70,7 +70,7 @@ def test_numbers_and_counts_that_are_none(good, tmp_path, subtests, place, value
     trace = json.loads(json.dumps(good))  # nodes of equal origins share it in memory
     for value in values:
         at(trace, *place[:-1])[place[-1]] = value
-        named = rf"is no trace of version 2: {'.'.join(map(str, place))}: "
+        named = rf"is not a trace of version 2: {'.'.join(map(str, place))}: "
         with subtests.test(value=value), pytest.raises(MedusaError, match=named):
             read(trace, tmp_path)
 
@@ -80,7 +80,7 @@ def test_settings_of_a_rule_that_are_none(good, tmp_path, subtests, name):
     trace = copy.deepcopy(good)
     for value in NO_NUMBERS:
         trace["config"]["acceptance"]["settings"][name] = value
-        named = rf"is no trace of version 2: config.*{name}"
+        named = rf"is not a trace of version 2: config.*{name}"
         with subtests.test(value=value), pytest.raises(MedusaError, match=named):
             read(trace, tmp_path)
 
@@ -185,7 +185,7 @@ def test_a_bad_trace_is_refused_with_its_place_named(fault, good, tmp_path):
         del part[last]
     else:
         part[last] = value
-    with pytest.raises(MedusaError, match=f"trace.json is no trace of version 2: {message}") as caught:
+    with pytest.raises(MedusaError, match=f"trace.json is not a trace of version 2: {message}") as caught:
         read(trace, tmp_path)
     assert "\n" not in str(caught.value)
     assert str(caught.value).endswith("; record the run again")
@@ -201,9 +201,8 @@ def test_several_faults_are_counted(good, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe\x00", b"[" * 100_000])
 def test_files_that_are_no_trace(content, tmp_path):
     (tmp_path / "trace.json").write_bytes(content)
-    with pytest.raises(
-        MedusaError, match=r"trace\.json is no trace \(.*\): take a file that generate --trace or Share wrote"
-    ):
+    words = r"trace\.json is not a trace \(.*\): take a file that generate --trace or Share wrote"
+    with pytest.raises(MedusaError, match=words):
         read_trace(tmp_path / "trace.json")
 
 

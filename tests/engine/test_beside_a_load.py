@@ -14,7 +14,7 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
-from medusa_core.model.rotary import rotations
+from medusa_core.model.rotary import rotations_at
 from medusa_core.trace.builder import TraceBuilder
 from medusa_core.training.losses import scores_of, weighted_sum
 
@@ -105,7 +105,7 @@ def test_a_default_device_whose_memory_c_cannot_read_is_refused(shipped):
 
 def test_rotations_are_what_they_are_alone(shipped, a_load):
     rotary = shipped.target.forward.weights.rotary
-    alone = rotations(rotary, 300, torch.device("cpu"))
+    alone = rotations_at(rotary, torch.arange(300))
     a_load()
-    for mine, usual in zip(rotations(rotary, 300, torch.device("cpu")), alone, strict=True):
+    for mine, usual in zip(rotations_at(rotary, torch.arange(300)), alone, strict=True):
         assert torch.equal(mine, usual)

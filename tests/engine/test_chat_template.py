@@ -76,7 +76,7 @@ FAULTS = {
     "the way to Python": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe|undefined"),
     "a private name": ("{{ namespace(_x=1) }}", "'_x'"),
     "a text of gigabytes": ("{{ 'a' * 10**10 }}", "more than 1 GB of memory"),
-    "no text": (5, "it is no text"),
+    "no text": (5, "it is not a string"),
     "two of which none is chosen": ({"a": "x", "b": "y"}, "multiple chat templates"),
 }
 

@@ -78,7 +78,7 @@ def test_a_library_is_compiled_once_and_found_again(recipe, folder, compiler):
     ("body", "message"),
     [
         (r"printf 'note\n\377\376 error: caf\351\n' >&2; exit 1", "fails: \ufffd\ufffd error: caf\ufffd"),
-        ("exit 1", "fails: without a word"),
+        ("exit 1", "fails: it printed nothing"),
         ("exit 0", "made no library: No such file"),
         ("mkfifo $OUT", "made no library: It is a named pipe"),
         ("mkdir $OUT", "made no library: Is a directory"),

@@ -99,7 +99,7 @@ def test_vicuna_and_its_heads_in_pickles(hub, heads, named):
     """The README's first example."""
     engine = load(*named)
     decodes(engine, heads)
-    assert engine.info.notes == ("config.json says 2 heads, the file holds 5: the file counts",)
+    assert engine.info.notes == ("config.json says medusa_num_heads 2, the file holds 5, which is used",)
     assert (engine.info.base, engine.info.heads) == (VICUNA, VICUNA_HEADS)
     ours = {"config.json", "medusa_lm_head.pt"}
     assert set(hub.sent) == ours | TOKENIZER | WEIGHTS | {INDEX, "generation_config.json"}

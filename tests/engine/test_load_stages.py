@@ -43,7 +43,7 @@ def hub(tmp_path, monkeypatch, engine_folder):
     )
     base = shutil.copytree(engine_folder, tmp_path / "base", ignore=shutil.ignore_patterns("heads"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
-    monkeypatch.setattr(download, "LOOK_AGAIN", 0.005)
+    monkeypatch.setattr(download, "POLL_SECONDS", 0.005)
     with serving(Hub({"a/base": base, "a/heads": heads}), tmp_path / "cache") as served:
         yield served
 

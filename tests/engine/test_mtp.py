@@ -91,7 +91,7 @@ def test_copies_of_other_tensors_and_further_layers_are_told(engine, tmp_path):
     notes = load_draft("mtp", tmp_path, engine.target).notes
     assert notes == (
         "of 2 MTP layers the first drafts all levels",
-        "embed_tokens.weight is not the model's own embedding: the model's counts",
+        "embed_tokens.weight is not the model's own embedding, which is used",
     )
 
 

@@ -111,7 +111,7 @@ def test_a_machine_without_a_library_says_why(library, tmp_path, monkeypatch, ca
             reason()
     with monkeypatch.context() as context:
         context.setenv(native.MORE_FLAGS, "-DTITLE='open")
-        assert reason() == "MEDUSA_CFLAGS is no list of flags: No closing quotation"
+        assert reason() == "MEDUSA_CFLAGS is not a list of flags: No closing quotation"
     monkeypatch.setenv(native.MORE_FLAGS, "-include /nothing.h")
     assert reason().startswith("the C compiler fails: ")
 
@@ -139,7 +139,7 @@ def test_a_process_asks_a_failing_compiler_once(library, tmp_path, monkeypatch, 
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     for _ in range(3):
-        assert str(loading.native_library()) == "the C compiler fails: without a word"
+        assert str(loading.native_library()) == "the C compiler fails: it printed nothing"
     assert len(runs) == len(native.instruction_sets())
 
 

@@ -135,9 +135,9 @@ def test_a_folder_without_heads_is_said_to_be_one(tmp_path, engine_folder):
 NAMES = {
     "offline": ("a/b", "HF_HUB_OFFLINE is set and it is not in the cache; unset it, or name a folder"),
     "a revision offline": ("a/b@main", "HF_HUB_OFFLINE is set"),
-    "no name": ("a b", "that is no name of a repository; write owner/name"),
-    "a long name": ("a" * 5000, "that is no name of a repository"),
-    "a null byte": ("a\0b", "that is no name of a repository"),
+    "no name": ("a b", "that is not the name of a repository; write owner/name"),
+    "a long name": ("a" * 5000, "that is not the name of a repository"),
+    "a null byte": ("a\0b", "that is not the name of a repository"),
     "a path": ("./nowhere", "there is no folder ./nowhere: check the path"),
     "nobody's home": ("~nobody-at-all/x", "there is no folder ~nobody-at-all/x"),
     "too many slashes": ("a/b/c", "there is no folder a/b/c"),

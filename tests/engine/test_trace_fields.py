@@ -247,5 +247,5 @@ def test_a_damaged_entry_is_refused(engine):
     for entry in ([99, 0, 1], [-1, 0, 1], [0, 0, 0], [0, 0], [0, 10_000, 1]):
         damaged = copy.deepcopy(whole)
         damaged["steps"][place]["after"]["penalised"] = [entry]
-        with pytest.raises(MedusaError, match="is no trace of version 3"):
+        with pytest.raises(MedusaError, match="is not a trace of version 3"):
             parse_trace(json.dumps(damaged).encode(), "it")

@@ -52,7 +52,7 @@ def test_only_the_root_was_proposed_by_nobody(reads, second):
 
 @pytest.mark.parametrize("head", [0, None, False, [], "", "1", 1.0, -1, {}], ids=repr)
 def test_a_draft_of_version_1_has_the_number_of_its_head(reads, first, head):
-    assert "is no trace" in reads(first, lambda t: node(t, 1).update(head=head))
+    assert "is not a trace" in reads(first, lambda t: node(t, 1).update(head=head))
 
 
 def test_the_root_of_version_1_is_of_head_0(reads, first):
@@ -62,21 +62,21 @@ def test_the_root_of_version_1_is_of_head_0(reads, first):
 @pytest.mark.parametrize("name", ["head", "rank"])
 def test_what_is_missing_in_version_1_is_named(reads, first, name):
     assert reads(first, lambda t: node(t, 1).pop(name)).endswith(
-        f"is no trace of version 1: {name} is missing; record the run again"
+        f"is not a trace of version 1: {name} is missing; record the run again"
     )
 
 
 @pytest.mark.parametrize("name", ["method", "acceptance", "epsilon", "delta"])
 def test_a_missing_setting_of_version_1_is_named(reads, first, name):
     sentence = reads(first, lambda t: t["config"].pop(name))
-    assert sentence.endswith(f"is no trace of version 1: {name} is missing; record the run again")
+    assert sentence.endswith(f"is not a trace of version 1: {name} is missing; record the run again")
 
 
 @pytest.mark.sample
 @pytest.mark.parametrize("part", ["config", "steps"])
 @pytest.mark.parametrize("value", [7, "abc", None, [1], [["a", 1]], [{"nodes": [3]}]], ids=repr)
 def test_a_version_1_made_of_other_things(reads, first, part, value):
-    assert "is no trace of version" in reads(first, lambda t: t.update({part: value}))
+    assert "is not a trace of version" in reads(first, lambda t: t.update({part: value}))
 
 
 @pytest.mark.parametrize("version", [True, 1.0, "1", None, [1], 0, -1, "4", 4.0], ids=repr)

@@ -209,7 +209,7 @@ def test_unknown_name_lists_what_there_is(name):
     "name", ["cartesian-", "cartesian-2x", "cartesian-2x0", "cartesian-ax2", "cartesian--1"]
 )
 def test_bad_cartesian_name(name):
-    with pytest.raises(MedusaError, match="is no cartesian tree: write the widths as cartesian-4x2x1"):
+    with pytest.raises(MedusaError, match="is not a cartesian tree: write the widths as cartesian-4x2x1"):
         load_tree(name)
 
 

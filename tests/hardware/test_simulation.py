@@ -95,7 +95,6 @@ def test_what_fits_beside_the_weights():
         (lambda: Work(tokens=10**9), "tokens is 1000000000: give a whole number from 1 to 65,536"),
         (lambda: find_device("abacus"), "use this or one of a100"),
         (lambda: replace(LLAMA, kv_heads=5), "do not divide 32"),
-        (lambda: memory_over_arithmetic(LLAMA, 1, 0), "at least 1"),
     ],
 )  # fmt: skip
 def test_bad_settings_get_a_sentence(make, words):

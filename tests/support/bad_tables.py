@@ -126,7 +126,7 @@ BASES: dict[str, Row] = {
         lambda shop: Named(str(shop.engine / WEIGHTS)), "is a file", "name the folder that it lies in"
     ),
     "no such folder": Row(lambda shop: Named(str(shop.out / "gone")), "there is no folder", "check the path"),
-    "no name of a repository": Row(lambda _: Named("a b"), "no name of a repository", "write owner/name"),
+    "a strange name": Row(lambda _: Named("a b"), "not the name of a repository", "write owner/name"),
     "not in the cache, offline": Row(
         lambda _: Named("somebody/model"), "HF_HUB_OFFLINE is set and it is not in the cache", "unset it"
     ),
@@ -164,7 +164,7 @@ BASES: dict[str, Row] = {
         another_model(mamba), "mamba keeps a recurrent state", "use a model with attention",
         LM_HEAD | {"train", "fit"},
     ),
-    "a vision model": Row(another_model(clip), "clip is no causal language model", "use a decoder such as"),
+    "a vision model": Row(another_model(clip), "clip is not a causal language", "use a decoder such as"),
 }  # fmt: skip
 
 HEADS_CUT = r"cannot read the heads in .*medusa_lm_head\.safetensors is damaged or cut off"
@@ -210,7 +210,7 @@ HEAD_ROWS: dict[str, Row] = {
     "heads with a config that is no JSON": Row(heads(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
     "an adapter cut off": Row(
         adapted(lambda folder: cut(folder / ADAPTER, 0.5)),
-        r"cannot read the adapter .*_model\.safetensors is",
+        r"cannot read .*adapter_model\.safetensors is",
         AGAIN, NO_ADAPTER,
     ),
     "an adapter that is missing": Row(
@@ -236,7 +236,7 @@ HEAD_ROWS: dict[str, Row] = {
     ),
     "an adapter of an unknown kind": Row(
         adapted(lambda folder: change_json(folder / ADAPTER_CONFIG, peft_type="ODD")),
-        r"adapter_config\.json is no config of a LoRA", AGAIN, NO_ADAPTER,
+        r"adapter_config\.json is not the config of a LoRA", AGAIN, NO_ADAPTER,
     ),
     "a tree that is no JSON": Row(
         heads(text("tree.json", "[[0]")), r"tree\.json is not JSON", "write rank tuples", BESIDE

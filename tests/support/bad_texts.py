@@ -80,7 +80,7 @@ FLAGS: dict[str, BadFlags] = {
         _generate("--tree", "/nowhere.json"), "cannot read the tree .*No such file", "check the path"
     ),
     "a folder for a tree": BadFlags(
-        _generate("--tree", "{engine}"), "no tree is called", "use one of mc_sim"
+        _generate("--tree", "{engine}"), "the tree .* is a folder", r"name a \.json file"
     ),
     "a tree of another kind of file": BadFlags(
         ["tree", "show", "{engine}/model.safetensors"], "is not JSON .*no UTF-8 text", "write rank tuples"

@@ -148,9 +148,9 @@ def test_a_run_s_own_come_first_and_another_device_has_the_defaults(folder):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "draft.json is damaged: mend it"),
-        ("[]", "draft.json has no settings by device"),
-        ('{"CPU": {"draft_nodes": 3}}', "speaks of a device 'CPU': use cpu, cuda, mps"),
+        ("{", "draft.json is not JSON .*: correct it"),
+        ("[]", "draft.json is not a JSON object: correct it"),
+        ('{"CPU": {"draft_nodes": 3}}', "names a device 'CPU': use cpu, cuda, mps"),
         ('{"cpu": 3}', "draft.json has no settings by device"),
         ('{"cpu": {"nodes": 3}}', "draft.json: no setting is called 'nodes', use draft_top_k"),
         ('{"cpu": {"tree": "/etc/passwd"}}', "no setting is called 'tree'"),
@@ -176,19 +176,15 @@ def test_the_page_knows_them_and_the_second_lane_does_not_take_them_for_chosen(f
     assert drafter_settings(make_config(second)).draft_nodes == 20
 
 
-@pytest.mark.parametrize("kind", ["folder", "large"])
-def test_what_is_no_settings_file_is_refused(folder, kind):
+def test_a_folder_in_the_place_of_the_settings_is_refused(folder):
     file = folder / "drafters" / "eagle3" / "draft.json"
     file.unlink(missing_ok=True)
-    if kind == "folder":
-        file.mkdir()
-    else:
-        file.write_bytes(b" " * 70_000 + b"{}")
+    file.mkdir()
     try:
-        with pytest.raises(MedusaError, match=r"draft\.json"):
+        with pytest.raises(MedusaError, match=r"draft\.json .*: correct it"):
             load_engine(LoadConfig(str(folder), dtype="float32", device="cpu"))
     finally:
-        file.rmdir() if kind == "folder" else file.unlink()
+        file.rmdir()
 
 
 def test_the_page_has_those_of_the_embedded_model_before_it_is_loaded():

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -52,32 +51,13 @@ def without_unlikely(logits: torch.Tensor, temperature: float, min_p: float) -> 
     return logits.masked_fill(logits < lowest, -math.inf)
 
 
-@dataclass(frozen=True)
-class Truncation:
-    """Which tokens may be drawn at all: top-k, top-p and min-p, one after the other as in transformers."""
-
-    temperature: float  # above 0
-    top_k: int  # 0: no bound
-    top_p: float  # 1: no bound
-    min_p: float  # 0: no bound
-
-    def __call__(self, logits: torch.Tensor) -> torch.Tensor:
-        """Logits [..., V] with −∞ at all other tokens."""
-        if self.top_k:
-            logits = top_k_only(logits, self.top_k)
-        if self.top_p < 1:
-            logits = top_p_only(logits, self.temperature, self.top_p)
-        if self.min_p:
-            logits = without_unlikely(logits, self.temperature, self.min_p)
-        return logits
-
-
 class LogitsProcessor:
     """The contextual penalty and the truncation of one run. The logits it is given stay as they are."""
 
-    def __init__(self, penalty: ContextualPenalty | None, truncation: Truncation | None) -> None:
-        self._penalty = penalty
-        self._truncation = truncation
+    def __init__(self, config: GenerationConfig) -> None:
+        self._penalty = ContextualPenalty(config.penalty, config.penalty_window) if config.penalises else None
+        self._temperature = config.temperature
+        self._bounds = config.truncation
 
     def begin(self, prompt: Sequence[int], logits: torch.Tensor) -> torch.Tensor:
         """Begin with the text ``prompt``; return the processed ``logits`` [V] after its last token."""
@@ -98,13 +78,16 @@ class LogitsProcessor:
             self._penalty.observe(tokens)
 
     def _truncated(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits if self._truncation is None else self._truncation(logits)
+        """Logits [..., V] after top-k, top-p and min-p, in this order as in transformers."""
+        if "top_k" in self._bounds:
+            logits = top_k_only(logits, self._bounds["top_k"])
+        if "top_p" in self._bounds:
+            logits = top_p_only(logits, self._temperature, self._bounds["top_p"])
+        if "min_p" in self._bounds:
+            logits = without_unlikely(logits, self._temperature, self._bounds["min_p"])
+        return logits
 
 
 def processor_of(config: GenerationConfig) -> LogitsProcessor | None:
     """The logits processor for these settings; None where the logits stay as they are."""
-    penalty = ContextualPenalty(config.penalty, config.penalty_window) if config.penalises else None
-    truncation = None
-    if config.truncates:
-        truncation = Truncation(config.temperature, config.top_k, config.top_p, config.min_p)
-    return None if penalty is None and truncation is None else LogitsProcessor(penalty, truncation)
+    return LogitsProcessor(config) if config.penalises or config.truncates else None

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from medusa_core.checkpoints.files import headers, read_config, read_tensors, require_finite, require_tensors
+from medusa_core.checkpoints.files import (
+    headers,
+    read_config,
+    read_tensors,
+    require_finite,
+    require_tensors,
+    whole_number,
+)
 from medusa_core.checkpoints.heads import write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, WEIGHTS_NAME
 from medusa_core.drafters import DraftSize
 from medusa_core.drafters.block.model import BlockModel
-from medusa_core.drafters.eagle3 import Settings
-from medusa_core.drafters.eagle3.draft import place
-from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
+from medusa_core.drafters.eagle3 import FEATURES, Settings
+from medusa_core.drafters.eagle3.draft import load_tensors
+from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError
 from medusa_core.hardware.operators import Product, Work, linear, operators
 from medusa_core.hardware.shapes import ModelShape
@@ -30,7 +37,7 @@ USUAL_LAYERS = 2  # decoder layers where the cost for a large model is counted
 
 
 def owns(folder: Path) -> bool:
-    """Whether the config speaks of layers that draft a block. Raises MedusaError for a damaged config."""
+    """Whether the config has layers that draft a block. Raises MedusaError for a damaged config."""
     return _LAYERS in read_config(folder)
 
 
@@ -74,19 +81,15 @@ def read(folder: Path, lm_head: torch.Tensor, dtype: torch.dtype) -> BlockModel:
     owner, wanted = f"the block drafter in {folder}", {n: t.shape for n, t in model.state_dict().items()}
     require_tensors(owner, state, wanted, "its config.json says otherwise, fetch both again")
     require_finite(owner, state, dtype)
-    place(model, state, lm_head.device, dtype)
+    load_tensors(model, state, lm_head.device, dtype)
     return model
 
 
 def _sizes(folder: Path) -> tuple[DraftShape, int, int]:
     """Shape, rows of a block and layers that the config says. Raises MedusaError for impossible ones."""
     config = read_config(folder)
-    for name, most in _MOST.items():
-        if type(config.get(name)) is not int or not 1 <= config[name] <= most:
-            raise MedusaError(
-                f"{folder}: {name} is {config.get(name)!r}: it must be a whole number from 1 to {most}"
-            )
     try:
-        return DraftShape.of(config), config[_SIZE], config[_LAYERS]
+        block, layers = (whole_number(config, name, most=most) for name, most in _MOST.items())
+        return DraftShape.of(config), block, layers
     except MedusaError as error:
         raise MedusaError(f"cannot read the block drafter in {folder}: config.json: {error}") from error

@@ -16,8 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from medusa_core.drafters.eagle3 import FEATURES
 from medusa_core.drafters.eagle3.model import Attention, Mlp, Norm, SelfAttention
-from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
+from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.model.rotary import RotaryTable, Rotations, rotated
 
 

@@ -7,26 +7,18 @@ takes. Leviathan et al., 2023 (arXiv 2211.17192); Chen et al., 2023 (arXiv 2302.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from medusa_core.config import setting
-from medusa_core.drafters import Colour, Drafting, Method
+from medusa_core.config import with_defaults
+from medusa_core.drafters import Colour, Drafting, Method, eagle3
 from medusa_core.hardware.operators import Product, Work, operators
 from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The shape of a draft."""
-
-    # 1 makes a chain of the tree.
-    draft_top_k: int = setting(
-        1, "how many guesses each node gets, and how many nodes of a level get some", low=1, high=64, step=1
-    )
-    draft_depth: int = setting(3, "the most tokens drafted after the root", low=1, high=16, step=1)
-    draft_nodes: int = setting(15, "the most drafted nodes, not counting the root", low=1, high=128, step=1)
+# With one guess for each node the tree is a chain.
+Settings = with_defaults(eagle3.Settings, draft_top_k=1, draft_depth=3, draft_nodes=15)
 
 
 METHOD = Method(
@@ -60,7 +52,7 @@ METHOD = Method(
 )
 
 
-def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:
+def cost(shape: ModelShape, settings: eagle3.Settings, plain: Work) -> list[Product]:
     """A forward of the small model for each level: on the root, then on k nodes."""
     small = ModelShape(
         "llama-160m", hidden=768, intermediate=3072, heads=12, kv_heads=12, head_size=64, layers=12,

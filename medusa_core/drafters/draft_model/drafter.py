@@ -18,9 +18,10 @@ import torch
 
 from medusa_core.acceptance.sampling import Sampling
 from medusa_core.drafters import Drafter
-from medusa_core.drafters.draft_model import NAME, Settings
+from medusa_core.drafters.draft_model import NAME
 from medusa_core.drafters.draft_model.draft import ModelDraft
 from medusa_core.drafters.draft_model.growth import Growth
+from medusa_core.drafters.eagle3 import Settings
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT, Origin

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from medusa_core.config import setting
 from medusa_core.drafters import Colour, Drafting, Method
-from medusa_core.drafters.eagle3.shape import FEATURES
 from medusa_core.hardware.operators import Product, Work, linear, operators
 from medusa_core.hardware.shapes import ModelShape
 
 NAME = __name__.rpartition(".")[2]
+FEATURES = 3  # hidden states that are fused: low, middle, high
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ METHOD = Method(
 )
 
 
-DRAFT_VOCABULARY = 32_000  # tokens that the published layers can draft; a smaller vocabulary counts whole
+DRAFT_VOCABULARY = 32_000  # tokens that the published layers can draft; of a smaller vocabulary all
 
 
 def cost(shape: ModelShape, settings: Settings, plain: Work) -> list[Product]:

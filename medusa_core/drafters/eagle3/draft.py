@@ -16,11 +16,12 @@ from torch import nn
 
 from medusa_core.checkpoints.files import State, require_finite
 from medusa_core.drafters import Draft
+from medusa_core.drafters.eagle3 import FEATURES
 from medusa_core.drafters.eagle3.captured_growth import CapturedGrowth
 from medusa_core.drafters.eagle3.files import read_draft, read_shape
 from medusa_core.drafters.eagle3.model import DraftModel, rotary_table
 from medusa_core.drafters.eagle3.network import NativeNetwork, Network
-from medusa_core.drafters.eagle3.shape import EMBEDDING, FEATURES, DraftShape, feature_layers, states_read
+from medusa_core.drafters.eagle3.shape import EMBEDDING, DraftShape, feature_layers, states_read
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library
 from medusa_core.llama.weights import NotLlamaError
@@ -68,8 +69,8 @@ class Eagle3Draft(LayerDraft):
         layers: tuple[int, ...],
         notes: tuple[str, ...],
     ) -> Self:
-        """A draft for a target, whose network, without numbers so far, gets tensors that fit."""
-        place(model, state, target.output_device, target.dtype)
+        """A draft for a target, whose network is on the meta device and gets tensors that fit."""
+        load_tensors(model, state, target.output_device, target.dtype)
         model.requires_grad_(False).eval()
         return cls(model, embedding, layers, target.library, target.capture, notes=notes)
 
@@ -103,7 +104,7 @@ def load(folder: Path, target: Target) -> Eagle3Draft:
     table = target_embedding(target)
     notes: tuple[str, ...] = ()
     if own is not None and not torch.equal(own.to(table), table):
-        notes = (f"{EMBEDDING} is not the model's own: the model's counts",)
+        notes = (f"{EMBEDDING} is not the model's own, which is used",)
     return build(shape, state, target, table, notes)
 
 
@@ -118,8 +119,8 @@ def build(
     return Eagle3Draft.filled(model, state, target, embedding, layers, notes)
 
 
-def place(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
-    """Give a network without numbers these tensors, on a device and in a dtype."""
+def load_tensors(model: nn.Module, state: State, device: torch.device, dtype: torch.dtype) -> None:
+    """Load tensors into a network that has none yet, on a device and in a dtype."""
     placed = {
         name: tensor.to(device, dtype if tensor.is_floating_point() else None)
         for name, tensor in state.items()

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from medusa_core.loading.model_size import ModelSize
 
 _WHAT = "EAGLE-3 weights"
-_AGAIN = f"fetch them with {CONFIG_NAME} again"
-_NAMES = "names as in the public code, vLLM and speculators are read"
+_FIX = f"fetch them with {CONFIG_NAME} again (names as in the public code, vLLM and speculators are read)"
 _MAPS = ("d2t", "t2d")
 _PUBLIC, _NUMBERED = "midlayer.", "layers.0."  # the layer's names in the public code, and in vLLM's
 _ROTARY = "rotary_emb.inv_freq"  # older versions of transformers save it and compute it anew
@@ -77,7 +76,7 @@ def read_draft(folder: Path, shape: DraftShape) -> State:
         if not name.endswith(_ROTARY)
     }
     own = {name: tensor for name, tensor in state.items() if name not in (*_MAPS, EMBEDDING)}
-    require_tensors(f"EAGLE-3 in {folder}", own, _sizes(shape), _AGAIN, _NAMES)
+    require_tensors(f"EAGLE-3 in {folder}", own, _sizes(shape), _FIX)
     try:
         return state | _maps(state, shape)
     except MedusaError as error:

@@ -17,7 +17,8 @@ import transformers  # lazy: parts are imported when they are named
 from torch import nn
 from torch.nn import functional as F
 
-from medusa_core.drafters.eagle3.shape import FEATURES, DraftShape
+from medusa_core.drafters.eagle3 import FEATURES
+from medusa_core.drafters.eagle3.shape import DraftShape
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.model.bare_llama import PlainRotary
 from medusa_core.model.rotary import RotaryTable, Rotations, rotated

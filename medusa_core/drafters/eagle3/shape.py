@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from medusa_core.checkpoints.files import require_rope_factors, whole_number
+from medusa_core.drafters.eagle3 import FEATURES
 from medusa_core.errors import MedusaError
 from medusa_core.model.features import BEFORE_NORM
 
-FEATURES = 3  # hidden states that are fused: low, middle, high
 FEATURE_KEY = "eagle_aux_hidden_state_layer_ids"  # vLLM's name
 EMBEDDING = "embed_tokens.weight"  # the target's, which some files repeat
 ACTIVATION = "silu"
@@ -21,7 +22,6 @@ _KIND, _OWN_KIND = "speculators_model_type", "eagle3"
 # Keys of drafters that fill a block of masked places in one pass: DFlash, P-EAGLE and others like them.
 _MASKS = ("dflash_config", "mask_token_id", "ptd_token_id", "pard_token")
 _FLAGS = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
-_MOST = 2**24  # of any size in a config
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,11 @@ class DraftShape:
 
         Raises MedusaError for a size that is missing or impossible, and for a layer of another kind.
         """
-        from medusa_core.checkpoints.files import require_rope_factors  # noqa: PLC0415 - pulls in torch
-
         _require_own_kind(config)
         require_rope_factors(config)
         config = _flat(config)
-        hidden, heads = _whole(config, "hidden_size"), _whole(config, "num_attention_heads")
-        layers = _whole(config, "num_hidden_layers", 1)
+        hidden, heads = whole_number(config, "hidden_size"), whole_number(config, "num_attention_heads")
+        layers = whole_number(config, "num_hidden_layers", 1)
         if layers != 1:
             raise MedusaError(f"num_hidden_layers is {layers}: EAGLE-3 drafts with one layer")
         if config.get("hidden_act", ACTIVATION) != ACTIVATION:
@@ -83,19 +81,19 @@ class DraftShape:
         rope = config.get("rope_parameters") or {}
         if not isinstance(rope, dict):
             raise MedusaError(f"rope_parameters is {rope!r}, not an object")
-        vocabulary = _whole(config, "vocab_size")
+        vocabulary = whole_number(config, "vocab_size")
         return cls(
             hidden=hidden,
-            intermediate=_whole(config, "intermediate_size"),
+            intermediate=whole_number(config, "intermediate_size"),
             heads=heads,
-            key_heads=_whole(config, "num_key_value_heads", heads),
-            head_size=_whole(config, "head_dim", max(hidden // heads, 1)),
+            key_heads=whole_number(config, "num_key_value_heads", heads),
+            head_size=whole_number(config, "head_dim", max(hidden // heads, 1)),
             vocabulary=vocabulary,
-            draft_vocabulary=_whole(config, "draft_vocab_size", vocabulary),
+            draft_vocabulary=whole_number(config, "draft_vocab_size", vocabulary),
             norm_eps=_number(config, "rms_norm_eps", 1e-6),
             rope_theta=_number({**rope, **config}, "rope_theta", 10000.0),
             rope_scaling=_scaling(config.get("rope_scaling") or rope),
-            context=_whole(config, "max_position_embeddings", 2048),
+            context=whole_number(config, "max_position_embeddings", 2048),
             layers=_layers(config),
             **{name: _flag(config, name) for name in _FLAGS},
         )
@@ -112,7 +110,7 @@ class DraftShape:
 
     def config(self) -> dict[str, Any]:
         """The content of its config.json, in the public layout."""
-        said: dict[str, Any] = {
+        config: dict[str, Any] = {
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             "num_hidden_layers": 1,
@@ -130,8 +128,8 @@ class DraftShape:
             "vocab_size": self.vocabulary,
             "draft_vocab_size": self.draft_vocabulary,
         }
-        said |= {name: True for name in _FLAGS if getattr(self, name)}
-        return said if self.layers is None else said | {FEATURE_KEY: list(self.layers)}
+        config |= {name: True for name in _FLAGS if getattr(self, name)}
+        return config if self.layers is None else config | {FEATURE_KEY: list(self.layers)}
 
 
 def feature_layers(count: int) -> tuple[int, ...]:
@@ -224,31 +222,23 @@ def _flag(config: dict[str, Any], name: str) -> bool:
 def _layers(config: dict[str, Any]) -> tuple[int, ...] | None:
     """The layers whose inputs are fused; an empty list leaves them to the rule, as in vLLM."""
     # Nested numbers are those of layers whose outputs are read: SGLang adds one to them, too.
-    said, shift = config.get(FEATURE_KEY), 0
-    if not said:
-        said, shift = _nested(config).get(FEATURE_KEY), 1
-    if not said:
+    layers, shift = config.get(FEATURE_KEY), 0
+    if not layers:
+        layers, shift = _nested(config).get(FEATURE_KEY), 1
+    if not layers:
         return None
-    if not isinstance(said, list) or len(said) != FEATURES or not all(type(one) is int for one in said):
-        raise MedusaError(f"{FEATURE_KEY} is {said!r}: name {FEATURES} layers by their numbers")
-    return tuple(one + shift for one in said)
+    if not isinstance(layers, list) or len(layers) != FEATURES or not all(type(one) is int for one in layers):
+        raise MedusaError(f"{FEATURE_KEY} is {layers!r}: name {FEATURES} layers by their numbers")
+    return tuple(one + shift for one in layers)
 
 
-def _scaling(said: Any) -> dict[str, Any] | None:
+def _scaling(rope: Any) -> dict[str, Any] | None:
     """How rotations are scaled, None where they are not."""
-    if not isinstance(said, dict):
+    if not isinstance(rope, dict):
         return None
-    kind = said.get("rope_type") or said.get("type") or "default"
+    kind = rope.get("rope_type") or rope.get("type") or "default"
     # Older versions of transformers called the kind "type".
-    return None if kind == "default" else {**said, "rope_type": kind}
-
-
-def _whole(config: dict[str, Any], name: str, default: int | None = None) -> int:
-    value = config.get(name)
-    value = default if value is None else value
-    if type(value) is not int or not 1 <= value <= _MOST:
-        raise MedusaError(f"{name} is {value!r}: it must be a whole number from 1 to {_MOST}")
-    return value
+    return None if kind == "default" else {**rope, "rope_type": kind}
 
 
 def _number(config: dict[str, Any], name: str, default: float) -> float:

@@ -58,7 +58,7 @@ class HydraDraft(HeadsDraft):
         return found
 
     def is_untrained(self, target: Target) -> bool:
-        """Whether the heads only say what the base says, as fresh ones do, whatever their path is."""
+        """Whether the heads only predict what the base predicts, as fresh ones do, whatever their path is."""
         heads = [self.heads.head(number) for number in range(self.heads.count)]
         width = self.heads.width
         return not any(bool(one.linear.weight.any() | one.residual.weight[:, width:].any()) for one in heads)

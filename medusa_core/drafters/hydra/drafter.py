@@ -90,7 +90,9 @@ class HydraDrafter(Drafter):
             self._trees[depth] = unfilled(self._tree.limited(depth), _origin, self._ids_device)
         tokens = [torch.tensor([root], device=self._device)]
         logp = [torch.zeros(1, dtype=torch.float32, device=self._device)]
-        paths = torch.cat([self._state(), self._embedded(tokens[0])[0]])[None]
+        prefix = self._heads.prefix
+        state = self._hidden if prefix is None else prefix.last(self._hidden, self._cache)  # [d]
+        paths = torch.cat([state, self._embedded(tokens[0])[0]])[None]
         for number, level in enumerate(self._levels[:depth]):
             logits = self._heads(number, paths).float()  # [P, V]
             values, guesses = logits.topk(level.top, dim=-1)
@@ -102,12 +104,6 @@ class HydraDrafter(Drafter):
                 paths = torch.cat([paths[level.path[level.goes_on]], drafted], dim=-1)
         tree_tokens = torch.cat(tokens).to(self._ids_device)
         return replace(self._trees[depth], tokens=tree_tokens, draft_logp=torch.cat(logp))
-
-    def _state(self) -> torch.Tensor:
-        """What the heads read beside the drafted tokens: [d]."""
-        if self._heads.prefix is None:
-            return self._hidden
-        return self._heads.prefix.last(self._hidden, self._cache)
 
     def _embedded(self, tokens: torch.Tensor) -> torch.Tensor:
         """The target's embeddings of tokens [T]: [T, d], where the heads are."""

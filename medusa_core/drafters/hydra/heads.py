@@ -69,7 +69,7 @@ class HydraHeads(nn.Module):
 
     @classmethod
     def fresh(cls, lm_head: torch.Tensor, heads: int, layers: int, prefix: Any = None) -> HydraHeads:
-        """Heads that say at first what the LM head [V, d] says; ``prefix``: the base's config, or None."""
+        """Heads that at first predict as the LM head [V, d] does; ``prefix``: the base's config or None."""
         made = [HydraHead.fresh(lm_head, number, layers) for number in range(heads)]
         return cls(made, None if prefix is None else PrefixLayer.fresh(prefix, lm_head))
 

@@ -10,15 +10,14 @@ K heads · L layers · V vocabulary · d hidden size
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
-from medusa_core.checkpoints.files import State, require_tensors
+from medusa_core.checkpoints.files import AGAIN, State, require_tensors, whole_number
 from medusa_core.checkpoints.heads import require_width
 from medusa_core.drafters.hydra.heads import HydraHead, HydraHeads
 from medusa_core.drafters.hydra.prefix import PrefixLayer
@@ -28,8 +27,7 @@ EMBEDDING = "input_embed_fn.weight"
 PREFIX = "prefix_embeding_layer."
 PREFIX_EMBEDDING = f"{PREFIX}embed_tokens.weight"  # never read: the layer's inputs are hidden states
 _ANGLES = "rotary_emb.inv_freq"  # the angles follow from the config
-_BLOCK = re.compile(r"hydra_mlp\.(\d+)\.(\d+)\.linear\.weight")
-_AGAIN = "fetch or save them again"
+_MOST = 64  # heads, and layers of a head
 
 
 class Arch(StrEnum):
@@ -82,21 +80,20 @@ def kind_of(config: dict[str, Any], source: str) -> Kind:
             f"the heads in {source} read the hidden state {config['hidden_state_offset']} layers before the "
             "last one (hidden_state_offset): use heads that read the last, 0"
         )
-    numbers = [config.get(f"hydra_num_{what}") for what in ("heads", "layers")]
-    if not all(type(number) is int and 1 <= number <= 64 for number in numbers):
-        raise MedusaError(
-            f"the config.json of the heads in {source} says hydra_num_heads {numbers[0]} and "
-            f"hydra_num_layers {numbers[1]}: both must be whole numbers from 1 to 64, {_AGAIN}"
+    try:
+        heads, layers = (
+            whole_number(config, f"hydra_num_{what}", most=_MOST) for what in ("heads", "layers")
         )
-    return Kind(Arch(arch), cast("int", numbers[0]), cast("int", numbers[1]))
+    except MedusaError as error:
+        raise MedusaError(f"the config.json of the heads in {source}: {error}; {AGAIN}") from error
+    return Kind(Arch(arch), heads, layers)
 
 
 def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     """Heads out of the tensors of a file, in its dtype; ``base`` is the base's config for text.
 
-    Raises MedusaError that names the first fault: a number of heads, a missing or unknown tensor, a shape.
+    Raises MedusaError that names the first fault: a missing or unknown tensor, or a shape.
     """
-    _check_count(state, kind, source)
     public = kind.arch.public
     first, bias = state.get(public("heads.0.linear.weight")), state.get(public("heads.0.last.bias"))
     if first is not None:
@@ -128,7 +125,7 @@ def to_public(heads: HydraHeads, embedding: torch.Tensor) -> State:
 
 
 def _empty(kind: Kind, base: Any, rows: int) -> HydraHeads:
-    """Heads without numbers, whose logits have so many ``rows``."""
+    """Heads on the meta device, whose logits have so many ``rows``."""
     width = base.hidden_size
     with torch.device("meta"):
         heads = [
@@ -141,16 +138,3 @@ def _empty(kind: Kind, base: Any, rows: int) -> HydraHeads:
 def _are_equal(first: nn.Module, second: nn.Module) -> bool:
     pairs = zip(first.parameters(), second.parameters(), strict=True)
     return all(torch.equal(one, other) for one, other in pairs)
-
-
-def _check_count(state: State, kind: Kind, source: str) -> None:
-    held = len({match[1] for name in state if (match := _BLOCK.fullmatch(str(name)))})
-    if held == 0:
-        raise MedusaError(
-            f"{source} holds no Hydra heads, no tensor is called hydra_mlp.0…: name another folder"
-        )
-    if held != kind.heads:
-        raise MedusaError(
-            f"the file in {source} holds {held} heads, its config.json says hydra_num_heads "
-            f"{kind.heads}: {_AGAIN}"
-        )

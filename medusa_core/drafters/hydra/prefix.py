@@ -12,10 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import transformers  # lazy: parts are imported when they are named
 from torch import nn
 from torch.nn import functional as F
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRMSNorm, LlamaRotaryEmbedding
 
 from medusa_core.errors import MedusaError
 from medusa_core.model.kv_cache import TreeCache
@@ -33,12 +32,12 @@ class PrefixLayer(nn.Module):
     def __init__(self, base: Any) -> None:
         """``base``: the base's config for text. Raises MedusaError when no Llama layer has its shape."""
         super().__init__()
-        config = _layer_config(base)
+        config, llama = _layer_config(base), transformers.models.llama.modeling_llama
         with torch.device("meta"):
-            self.layers = nn.ModuleList([LlamaDecoderLayer(config, 0)])
-            self.norm = LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
+            self.layers = nn.ModuleList([llama.LlamaDecoderLayer(config, 0)])
+            self.norm = llama.LlamaRMSNorm(config.hidden_size, config.rms_norm_eps)
         # In a tuple, so that moving the weights to a dtype leaves its angles in float32.
-        self._rotary = (LlamaRotaryEmbedding(config),)
+        self._rotary = (llama.LlamaRotaryEmbedding(config),)
 
     @classmethod
     def fresh(cls, base: Any, like: torch.Tensor) -> PrefixLayer:
@@ -103,7 +102,7 @@ class PrefixLayer(nn.Module):
         return rotated(x.float(), rotations_at(self._rotary[0].to(x.device), positions)).to(x.dtype)
 
 
-def _layer_config(base: Any) -> LlamaConfig:
+def _layer_config(base: Any) -> transformers.LlamaConfig:
     """One Llama layer's config from any base's. Raises MedusaError for a base of another kind."""
     known = {name: getattr(base, name) for name in _COPIED if getattr(base, name, None) is not None}
     if "rope_parameters" not in known and hasattr(base, "rope_theta"):  # base read without transformers
@@ -113,6 +112,6 @@ def _layer_config(base: Any) -> LlamaConfig:
             f"the prefix layer of these heads is a Llama layer, for which {base.model_type} lacks rotary "
             "positions or an RMS norm: use heads without one (hydra_head_arch mlp)"
         )
-    config = LlamaConfig(**known, num_hidden_layers=1)
+    config = transformers.LlamaConfig(**known, num_hidden_layers=1)
     config._attn_implementation = "sdpa"
     return config

@@ -57,7 +57,7 @@ def load(folder: Path, target: Target) -> MtpDraft:
     head, table = target.held.lm_head().to(target.output_device, target.dtype), target_embedding(target)
     for (name, what), own in zip(SHARED.items(), (table, head), strict=True):
         if (copy := state.pop(name, None)) is not None and not torch.equal(copy.to(own), own):
-            notes.append(f"{name} is not the model's own {what}: the model's counts")
+            notes.append(f"{name} is not the model's own {what}, which is used")
     rope = dict(getattr(target.config, "rope_parameters", None) or {})
     shape = DraftShape.like(target.config, target.vocab_size)
     gate = state.get("mlp.gate_proj.weight")

@@ -10,13 +10,13 @@ K heads · V vocabulary · d hidden size
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from medusa_core.checkpoints.files import (
+    AGAIN,
     State,
     headers,
     read_config,
@@ -24,6 +24,7 @@ from medusa_core.checkpoints.files import (
     read_tensors,
     require_finite,
     require_tensors,
+    whole_number,
 )
 from medusa_core.checkpoints.heads import require_width, write_config, write_file
 from medusa_core.checkpoints.names import BASE_KEY, PICKLED_NAME, WEIGHTS_NAME
@@ -37,9 +38,7 @@ if TYPE_CHECKING:
 _COUNT_KEY = "medusa_heads"  # in the config
 _PREFIX = "model.medusa_layers."
 _MOST = 64  # heads
-_NUMBER = re.compile(re.escape(_PREFIX) + r"(\d+)\.")
 _PARTS = ("linear", "input_layernorm", "post_layernorm")
-_AGAIN = "fetch or save them again"
 
 
 def owns(folder: Path) -> bool:
@@ -64,18 +63,9 @@ def read_heads(folder: Path, lm_head: torch.Tensor, base: Any) -> TokenSwiftHead
     """The heads in a folder, on the device of the base's LM head [V, d] and in its dtype.
 
     ``base`` is the base's config for text. Raises MedusaError that names the first fault: a damaged file, a
-    wrong number of heads, a missing or unknown tensor, a shape, NaN.
+    missing or unknown tensor, a shape, NaN.
     """
     count, state, epsilon = _count_of(folder), _read_state(folder), epsilon_of(base)
-    held = len({match[1] for name in state if (match := _NUMBER.match(str(name)))})
-    if held == 0:
-        raise MedusaError(
-            f"{folder} holds no heads, no tensor is called {_PREFIX}0.linear.weight: name another folder"
-        )
-    if held != count:
-        raise MedusaError(
-            f"the file in {folder} holds {held} heads, its config.json says {_COUNT_KEY} {count}: {_AGAIN}"
-        )
     width, first = lm_head.shape[1], state.get(_name(0, "linear"))
     if first is not None:
         require_width(folder, next(iter(first.shape), 0), width)
@@ -84,7 +74,7 @@ def read_heads(folder: Path, lm_head: torch.Tensor, base: Any) -> TokenSwiftHead
         for head in range(count)
         for part in _PARTS
     }
-    require_tensors(f"the file in {folder}", state, shapes, _AGAIN)
+    require_tensors(f"the file in {folder}", state, shapes, "fetch or save them again")
     require_finite(f"the heads in {folder}", state, lm_head.dtype)
     linear, before, after = (
         torch.stack([state[_name(head, part)] for head in range(count)]).to(lm_head) for part in _PARTS
@@ -119,13 +109,10 @@ def epsilon_of(base: Any) -> float:
 
 def _count_of(folder: Path) -> int:
     """K, as the config says. Raises MedusaError for an impossible one."""
-    count = read_config(folder).get(_COUNT_KEY)
-    if type(count) is not int or not 1 <= count <= _MOST:
-        raise MedusaError(
-            f"the config.json of the heads in {folder} says {_COUNT_KEY} {count}: it must be a whole number "
-            f"from 1 to {_MOST}, {_AGAIN}"
-        )
-    return count
+    try:
+        return whole_number(read_config(folder), _COUNT_KEY, most=_MOST)
+    except MedusaError as error:
+        raise MedusaError(f"the config.json of the heads in {folder}: {error}; {AGAIN}") from error
 
 
 def _read_state(folder: Path) -> State:

@@ -39,7 +39,7 @@ class TokenSwiftHeads(nn.Module):
     def fresh(
         cls, lm_head: torch.Tensor, final_norm: torch.Tensor, heads: int, epsilon: float
     ) -> TokenSwiftHeads:
-        """Heads that say at first what the target says, whose final norm has the weights [d]."""
+        """Heads that predict at first what the target predicts, whose final norm has the weights [d]."""
         width = lm_head.shape[1]
         norm = final_norm.detach().to(lm_head)
         return cls(

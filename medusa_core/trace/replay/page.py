@@ -96,11 +96,6 @@ def languages_script(parts: tuple[str, ...] | None = None) -> str:
     lines = []
     for tag, held in languages().items():
         texts = {part: own for part, own in held.items() if part != NAME and (parts is None or part in parts)}
-        arguments = (_literal(value) for value in (tag, held[NAME], texts))
+        arguments = (script_json(value) for value in (tag, held[NAME], texts))
         lines.append(f"LANGUAGE.add({', '.join(arguments)});\n")
     return "".join(lines)
-
-
-def _literal(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
