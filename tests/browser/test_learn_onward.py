@@ -116,14 +116,14 @@ def test_the_reader_names_a_model_and_a_card_and_the_answer_is_shown(open_card):
     form.locator("button").click()
     asked = page.evaluate("document.querySelector('.learn-host').learn.asked()")
     assert json.loads(asked) == {"model": "3B", "device": "rtx4090", "bits": 4}
-    answer = answered(asked, stored_page().shown)
+    answer = answered(asked, stored_page().stored)
     page.evaluate("(text) => document.querySelector('.learn-host').learn.expect(text)", answer)
     text = page.locator(".learn-picture").inner_text()
     assert "Computed: 3B on RTX 4090 writes about" in text
     assert len(json.loads(answer)["rows"]) == page.locator(".learn-picture tbody tr").count()
     page.evaluate(
         "(text) => document.querySelector('.learn-host').learn.expect(text)",
-        answered('{"model": "huge", "device": "a100", "bits": 16}', stored_page().shown),
+        answered('{"model": "huge", "device": "a100", "bits": 16}', stored_page().stored),
     )
     assert "give a size such as 3B" in page.locator(".learn-picture").inner_text()
 

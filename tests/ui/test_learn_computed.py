@@ -17,7 +17,7 @@ from ui.tabs.hardware.choice import CONTEXT
 from ui.tabs.learn_computed import DEVICE, MODEL, WEIGHTS, answered, card_facts, expectation
 from ui.tabs.methods_computed import compute
 
-SHOWN = stored_page().shown
+SHOWN = stored_page().stored
 
 
 def test_facts_of_the_cards_are_those_of_the_formulas():
