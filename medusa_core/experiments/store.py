@@ -83,10 +83,12 @@ def own_kinds() -> list[str]:
 
 def kinds(folder: Path = MEASURED) -> list[Kind]:
     """The kinds of machines that have records, the default one first."""
+    places = sorted(folder.glob("*/"), key=lambda place: (place.name != DEFAULT_KIND, place.name))
     return [
         _kind(place.name, records)
-        for place in sorted(folder.glob("*/"), key=lambda place: (place.name != DEFAULT_KIND, place.name))
-        if place.name != FORMULAS and (records := records_of(place.name, folder))
+        for place in places
+        if place.name != FORMULAS
+        and (records := _valid([place / f"{HEADLINE}.json"]) or records_of(place.name, folder))
     ]
 
 
@@ -96,7 +98,10 @@ def default(folder: Path = MEASURED) -> Kind | None:
     Another kind takes its place where it has a headline of a newer engine, except machines that were held
     to less than they have. None where the store is empty.
     """
-    known = kinds(folder)
+    return _default(kinds(folder), folder)
+
+
+def _default(known: list[Kind], folder: Path) -> Kind | None:
     whole = [kind for kind in known if not kind.limited]
     found = [
         kind
@@ -111,8 +116,12 @@ def shown(folder: Path = MEASURED) -> Kind | None:
 
     None where the store is empty.
     """
-    stated = default(folder)
-    found = {kind.slug: kind for kind in kinds(folder)}
+    return _shown(kinds(folder), folder)
+
+
+def _shown(known: list[Kind], folder: Path) -> Kind | None:
+    stated = _default(known, folder)
+    found = {kind.slug: kind for kind in known}
     own = (found[slug] for slug in own_kinds() if slug in found)
     return next((kind for kind in own if stated is None or kind.engine >= stated.engine), stated)
 
@@ -123,18 +132,25 @@ def record(name: str, kind: str | None = None, folder: Path = MEASURED) -> Exper
     Without ``kind`` it is the shown kind's, or another's where that one has none. Raises MedusaError for a
     file that is no record.
     """
-    return _first(name, [shown(folder)], folder) if kind is None else _read(name, [kind], folder)
+    if kind is not None:
+        return _read(name, [kind], folder)
+    known = kinds(folder)
+    return _first(name, [_shown(known, folder)], known, folder)
 
 
 def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None:
     """The record of the default kind, on whatever machine: for figures that are written into files."""
-    return _first(name, [default(folder)], folder)
+    return _first(name, [], kinds(folder), folder)
 
 
 def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
     """All records of a kind by name; files that are no records are left out."""
+    return _valid(sorted((folder / kind).glob("*.json")))
+
+
+def _valid(files: list[Path]) -> list[ExperimentRecord]:
     found = []
-    for file in sorted((folder / kind).glob("*.json")):
+    for file in files:
         try:
             found.append(read_record(file))
         except MedusaError:
@@ -171,8 +187,8 @@ def keep(record: ExperimentRecord, folder: Path = MEASURED) -> Path:
     return file
 
 
-def _first(name: str, first: list[Kind | None], folder: Path) -> ExperimentRecord | None:
-    wanted = [*first, default(folder), *kinds(folder)]
+def _first(name: str, first: list[Kind | None], known: list[Kind], folder: Path) -> ExperimentRecord | None:
+    wanted = [*first, _default(known, folder), *known]
     return _read(name, [*[kind.slug for kind in wanted if kind is not None], DEFAULT_KIND], folder)
 
 
