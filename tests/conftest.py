@@ -91,6 +91,8 @@ def pytest_xdist_make_scheduler(config, log):
     A process takes its own kind from the front and, when that is done, the others from the back: two that
     share the browser's files open different pages.
     """
+    if config.getoption("dist") != "loadfile":
+        return None
     from xdist.scheduler import LoadFileScheduling
 
     class ByKind(LoadFileScheduling):
