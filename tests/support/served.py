@@ -112,12 +112,12 @@ class Site:
 
 
 @contextmanager
-def launched(folder, policy) -> Iterator[Site]:
-    """A page as `app.py` would serve it; a public one as on a Space, behind a proxy."""
+def launched(folder, policy, *, proxied=None) -> Iterator[Site]:
+    """A page as `app.py` would serve it; a public one as on a Space, behind a proxy, unless told so."""
     session = Session(LoadConfig(str(folder), dtype="float32", device="cpu"), policy=policy)
     page = build_page(session)
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-    reach = Exposure("127.0.0.1", share=False, hosted=policy.public)
+    reach = Exposure("127.0.0.1", share=False, hosted=policy.public if proxied is None else proxied)
     options = launch_options(page, policy, reach)
     launch(
         page, **{name: value for name, value in options.items() if name not in ("server_port", "ssr_mode")}

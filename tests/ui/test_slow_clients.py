@@ -8,8 +8,8 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx
 import pytest
+from served import PUBLIC, launched
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -29,15 +29,13 @@ SECONDS = 0.5  # of patience with a header, in these tests
 
 
 @pytest.fixture(scope="module", params=["as installed", pytest.param("h11", marks=pytest.mark.slow)])
-def site(request, public_page):
-    """The shared page, with less patience than the app's."""
-    config = public_page.page.server.config
-    # uvicorn takes the other parser only where it is installed
-    protocol = H11Protocol if request.param == "h11" else config.http_protocol_class
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(config, "http_protocol_class", protocol)
-        limit_connections(public_page.page.server, proxied=True, header_seconds=SECONDS)
-        yield public_page
+def site(request, engine_folder):
+    """With less patience than the app's."""
+    with launched(engine_folder, PUBLIC) as found:
+        if request.param == "h11":  # uvicorn takes the other parser only where it is installed
+            found.page.server.config.http_protocol_class = H11Protocol
+        limit_connections(found.page.server, proxied=True, header_seconds=SECONDS)
+        yield found
 
 
 @contextlib.contextmanager
@@ -138,13 +136,9 @@ def test_who_waits_for_a_go_ahead_is_refused_at_once(site):
         assert b" 413 " in wire.recv(2000)
 
 
-def test_one_address_holds_a_bounded_number_of_connections(public_page, monkeypatch):
-    site, server = public_page, public_page.page.server
+def test_one_address_holds_a_bounded_number_of_connections(engine_folder, monkeypatch):
     monkeypatch.setattr(admission, "CONNECTIONS_OF_AN_ADDRESS", 5)
-    monkeypatch.setattr(server.config, "http_protocol_class", H11Protocol)
-    limit_connections(server, proxied=False)
-    others = len(server.server_state.connections)
-    with contextlib.ExitStack() as stack:
+    with launched(engine_folder, PUBLIC, proxied=False) as site, contextlib.ExitStack() as stack:
         mine = [stack.enter_context(connected(site)) for _ in range(8)]
         answers = [answer_of(wire, 0.1) for wire in mine[:5]] + [answer_of(wire, 30) for wire in mine[5:]]
         assert [b" 503 " in answer for answer in answers] == [False] * 5 + [True] * 3
@@ -152,10 +146,10 @@ def test_one_address_holds_a_bounded_number_of_connections(public_page, monkeypa
         for wire in mine:
             wire.close()
         for _ in range(100):
-            if len(server.server_state.connections) <= others:
+            if not site.page.server.server_state.connections:
                 break
             time.sleep(0.05)
-        assert httpx.get(f"{site.url}/theme.css").status_code == 200
+        assert site.client.get(f"{site.url}/theme.css").status_code == 200
 
 
 def answer_of(wire, seconds):
