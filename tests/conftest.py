@@ -26,6 +26,11 @@ gc.disable()
 
 import pytest
 
+KINDS = ("browser", "ui", "others")  # of files; each process begins with one
+# Where in their order files stand that ask for a page as it is shipped, the tiny model's, another or none.
+SHIPPED, OTHER, NO_PAGE, TINY = range(4)
+PAGES = {"shipped_address": SHIPPED, "private_address": TINY, "serve": OTHER}
+
 
 @pytest.fixture(scope="session", autouse=True)
 def no_pause_for_drawing():
@@ -79,10 +84,37 @@ def _compile():
     native_library()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand files out by kind, so that few processes start a browser and each page.
+
+    A process takes its own kind from the front and, when that is done, the others from the back: two that
+    share the browser's files open different pages.
+    """
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByKind(LoadFileScheduling):
+        def _assign_work_unit(self, node):
+            own = KINDS[int(node.gateway.id.removeprefix("gw")) % len(KINDS)]
+            files = {kind: [scope for scope in self.workqueue if _kind(scope) == kind] for kind in KINDS}
+            file = next(iter(files[own]), None) or next(files[kind][-1] for kind in KINDS if files[kind])
+            self.workqueue.move_to_end(file, last=False)
+            super()._assign_work_unit(node)
+
+    return ByKind(config, log)
+
+
+def _kind(path):
+    return next((kind for kind in KINDS if path.startswith(f"tests/{kind}/")), KINDS[-1])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are mixed."""
-    items[:] = _mixed(items)
+    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are ordered."""
+    places = _places(items)
+    items.sort(key=lambda item: places[item.path])
     tables = {}
     for item in items:
         if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
@@ -94,19 +126,15 @@ def pytest_collection_modifyitems(items):
                 row.add_marker(pytest.mark.slow)
 
 
-def _mixed(items):
-    """The browser's files spread among the others, so that some workers compute while others wait for a page.
-
-    They are through before the others, since a long one at the end would keep one worker alone.
-    """
-    files, places = {}, {}
+def _places(items):
+    """The place of each file in the order, by the fixtures that its tests ask for."""
+    asked = {}
     for item in items:
-        files.setdefault(item.path, []).append(item)
-    kinds = {path: rows[0].get_closest_marker("browser") is not None for path, rows in files.items()}
-    for browser, until in ((True, 0.8), (False, 1.0)):
-        paths = [path for path, kind in kinds.items() if kind == browser]
-        places |= {path: until * number / len(paths) for number, path in enumerate(paths)}
-    return [item for path in sorted(files, key=places.get) for item in files[path]]
+        asked.setdefault(item.path, set()).update(item.fixturenames)
+    return {
+        file: next((place for page, place in PAGES.items() if page in names), NO_PAGE)
+        for file, names in asked.items()
+    }
 
 
 def _sampled(rows, most=None):

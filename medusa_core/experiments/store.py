@@ -86,7 +86,9 @@ def kinds(folder: Path = MEASURED) -> list[Kind]:
     return [
         _kind(place.name, records)
         for place in sorted(folder.glob("*/"), key=lambda place: (place.name != DEFAULT_KIND, place.name))
-        if place.name != FORMULAS and (records := records_of(place.name, folder))
+        # The headline is enough, and there are many records.
+        if place.name != FORMULAS
+        and (records := records_of(place.name, folder, HEADLINE) or records_of(place.name, folder))
     ]
 
 
@@ -131,10 +133,10 @@ def stated_record(name: str, folder: Path = MEASURED) -> ExperimentRecord | None
     return _first(name, None, folder)
 
 
-def records_of(kind: str, folder: Path = MEASURED) -> list[ExperimentRecord]:
-    """All records of a kind by name; other files are left out."""
+def records_of(kind: str, folder: Path = MEASURED, names: str = "*") -> list[ExperimentRecord]:
+    """The records of a kind by name, all of them or those that fit a pattern; other files are left out."""
     found = []
-    for file in sorted((folder / kind).glob("*.json")):
+    for file in sorted((folder / kind).glob(f"{names}.json")):
         try:
             found.append(read_record(file))
         except MedusaError:

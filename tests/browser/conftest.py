@@ -228,7 +228,7 @@ def unhurried(monkeypatch) -> None:
 
     def slowed(real: Callable[..., Any]) -> Callable[..., Any]:
         def slow(*arguments: Any, **options: Any) -> Any:
-            time.sleep(0.05)
+            time.sleep(0.2)
             return real(*arguments, **options)
 
         return slow

@@ -14,12 +14,13 @@ from ui.records.messages import message_begin, message_trace
 
 pytestmark = pytest.mark.browser
 
-TO_PHASE = """(phase) => {
-  window.view.store.set({ phase });
-  return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
-}"""
-# How far each flight ends from the place that the phase draws for its node, and what it changes on the way.
-FLIGHTS = """(where) => {
+# How far each flight to a phase ends from the place that is drawn for its node, and what it changes on the
+# way. It is one call, since flights may be over before a busy machine is at a second one.
+FLIGHTS = """async ([phase, where, step]) => {
+  const { store } = window.view;
+  if (step) store.goto(step);
+  store.set({ phase });
+  await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   const middle = (part) => {
     const box = part.getBoundingClientRect();
     return [box.left + box.width / 2, box.top + box.height / 2];
@@ -55,8 +56,7 @@ def test_a_guess_is_one_element_from_its_head_to_the_text(shown):
         ("commit", ".mdv-phasepic .mdv-kvcell:not(.after)"),
         ("next", ".mdv-step.current .mdv-token"),
     ):
-        shown.evaluate(TO_PHASE, phase)
-        flights = {each["node"]: each for each in shown.evaluate(FLIGHTS, where)}
+        flights = {each["node"]: each for each in shown.evaluate(FLIGHTS, [phase, where, None])}
         assert len(flights) >= 11, phase  # the guesses; the root has no head that it is born under
         for node, flight in flights.items():
             assert seen.setdefault(node, flight["stamp"]) == flight["stamp"], phase
@@ -66,9 +66,7 @@ def test_a_guess_is_one_element_from_its_head_to_the_text(shown):
 
 
 def test_a_step_forward_takes_what_was_kept_into_the_text(shown):
-    shown.evaluate("window.view.store.goto(1)")
-    shown.evaluate(TO_PHASE, None)
-    flights = shown.evaluate(FLIGHTS, '.mdv-step[data-step="0"] .mdv-token')
+    flights = shown.evaluate(FLIGHTS, [None, '.mdv-step[data-step="0"] .mdv-token', 1])
     kept = [each for each in flights if each["off"] is not None]
     assert len(kept) == len(make_trace()["steps"][0]["path"])
     assert max(each["off"] for each in kept) < 3
@@ -77,9 +75,8 @@ def test_a_step_forward_takes_what_was_kept_into_the_text(shown):
 
 def test_nothing_flies_for_who_wants_no_motion(shown):
     shown.emulate_media(reduced_motion="reduce")
-    shown.evaluate(TO_PHASE, "propose")
-    shown.evaluate(TO_PHASE, "layout")
-    assert shown.evaluate(FLIGHTS, None) == []
+    for phase in ("propose", "layout"):
+        assert shown.evaluate(FLIGHTS, [phase, None, None]) == []
     shown.emulate_media(reduced_motion="no-preference")
 
 

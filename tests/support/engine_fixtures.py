@@ -6,6 +6,8 @@ import io
 import json
 import shutil
 import signal
+import sys
+from copy import copy
 from dataclasses import replace
 from functools import cache
 
@@ -19,7 +21,7 @@ from hypothesis import settings
 from training_corpus import write_corpus
 
 from medusa_core.checkpoints.names import HEADS_FOLDER, TREE_NAME
-from medusa_core.cli.main import main
+from medusa_core.cli.main import build_parser, main
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.drafters.medusa.files import save_heads
 from medusa_core.evaluation import step_limits
@@ -145,6 +147,16 @@ def own_cache(monkeypatch, tmp_path):
     monkeypatch.setattr("medusa_core.loading.devices.cache_folder", lambda: usual)
     monkeypatch.setenv("MEDUSA_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parser_built_once():
+    """The parser of the command line for each name of the program: building it takes longer than parsing."""
+    built = cache(lambda program: build_parser())
+    with pytest.MonkeyPatch.context() as patch:
+        # A copy, since the script for a shell's completion takes another name.
+        patch.setattr("medusa_core.cli.main.build_parser", lambda: copy(built(sys.argv[0])))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

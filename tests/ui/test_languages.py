@@ -155,6 +155,13 @@ class TextNodes(HTMLParser):
             self.found.add(" ".join(data.split()))
 
 
+def test_every_experiment_names_the_command_that_measures_it(tmp_path):
+    """Without a record in place of its result, with one as where it came from."""
+    for name in experiment_names():
+        assert f"reproduce {name}" in load_section(tmp_path, name).introduction
+        assert f"reproduce {name}" in load_section(ASSETS, name).details
+
+
 @pytest.mark.parametrize("tag", TAGS)
 def test_every_text_of_the_experiments_is_translated(tag):
     """The records beside the code: a list of figures is said part by part, so that other figures are too."""

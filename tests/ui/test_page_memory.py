@@ -9,21 +9,18 @@ from collections import Counter
 from weakref import ref
 
 import pytest
-from test_http_guard import launched
 
 from ui.records.settings import BY_BUDGET, MOST_TOKENS
 from ui.serving.kept import GONE
 from ui.serving.page import MOST_EVENTS_NOTED
-from ui.serving.policy import Policy
 
 MOST_OF_A_PAGE = 1_500_000  # bytes that gradio keeps for a page, and those of its newest run, packed
 LONGEST = {"Temperature": 2.0, "New tokens at most": MOST_TOKENS, "Tree": BY_BUDGET, "Node budget": 40}
 
 
 @pytest.fixture(scope="module")
-def site(engine_folder):
-    with launched(engine_folder, Policy()) as found:
-        yield found
+def site(private_site):
+    return private_site
 
 
 @pytest.fixture
