@@ -144,7 +144,7 @@ def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
     shelf.get(first)
     third = shelf.add("c")
     assert [shelf.get(name) for name in (first, third)] == ["a", "c"]
-    with pytest.raises(MedusaError, match="keeps the 2 last used"):
+    with pytest.raises(MedusaError, match="keeps the 2 most recently used"):
         shelf.get(second)
 
 

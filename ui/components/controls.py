@@ -84,9 +84,9 @@ def build_controls(
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
-    `brought` are the settings that weights bring, by drafter, as far as they are known before the load.
+    `brought` are the settings that weights bring, by drafter, as far as they are known before loading.
     `start` holds initial values by name; the other controls start with the engine's defaults. `most_tokens`
-    limits one run. Settings of a run or a rule that have no place here go into the accordion.
+    limits one run. Settings of a run or a rule that are not named here go into the accordion.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -125,7 +125,7 @@ def build_controls(
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))
-    with gr.Column(elem_classes="settings-column"):  # each shown while the chosen method has it
+    with gr.Column(elem_classes="settings-column"):  # each is shown while the chosen method has it
         options = {
             name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
             for name in _option_names()
@@ -184,7 +184,7 @@ def has_tree(name: str) -> bool:
 
 
 def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
-    """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
+    """Menus that hold the visitor's own tree and heads, and select them, as they have just been chosen."""
     own = selection.tree_entries()
     tree = gr.Dropdown(tree_choices(own), value=YOURS if own else AUTO)
     heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
@@ -192,7 +192,7 @@ def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
 
 
 def mark(name: str) -> str:
-    """The class by which the page finds the control of a setting, to say something beside it."""
+    """The class by which the page finds the control of a setting, to say something next to it."""
     return f"setting-{name}"
 
 
@@ -227,7 +227,7 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
 def example_buttons(kinds: list[dict[str, Any]]) -> tuple[tuple[gr.Button, str], ...]:
     """Small buttons named by kind, one per prompt, each with the values that it fills in, as JSON.
 
-    The values are the prompt, and the penalty and window with which its kind of text reads well.
+    The values are the prompt, and the penalty and window that suit its kind of text.
     """
     usual = GenerationConfig.penalty, GenerationConfig.penalty_window
     with gr.Row(elem_classes="examples"):
