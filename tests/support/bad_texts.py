@@ -61,7 +61,7 @@ FLAGS: dict[str, BadFlags] = {
     "a negative id": BadFlags(
         [*IDS[:-1], "--prompt-ids=-1"], "from -1 to -1, the vocabulary from 0", "use ids"
     ),
-    "an id that is not a number": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write numbers with commas"),
+    "an id that is a word": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write numbers with commas"),
     "more ids than context": BadFlags(
         [*IDS, ",".join("1" * 200)], "200 tokens, the context holds 96", "shorten"
     ),
@@ -74,7 +74,7 @@ FLAGS: dict[str, BadFlags] = {
         _generate("--max-new-tokens", "9999999999"), "--max-new-tokens is 9999999999, the largest is 1000000",
         "lower"
     ),
-    "a seed that is not a number": BadFlags(
+    "a seed that is a word": BadFlags(
         _generate("--seed", "x"), "--seed: invalid int value", "see .*--help"
     ),
     "an unknown flag": BadFlags(_generate("--odd"), "unrecognized arguments: --odd", "see .*--help"),
