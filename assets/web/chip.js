@@ -28,7 +28,7 @@ const numberHint = (scene) => (isPlacing(scene) ? phrase("n: the node’s number
   : scene.stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
 function chipTag(scene, node) {
-  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
+  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” does not fit next to “pos 137”
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 

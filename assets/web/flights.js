@@ -1,6 +1,6 @@
 // The guesses of a step as moving elements: each is one element, made under its head, that goes to its place in the
 // tree, the flat row, its row of the mask and its slot of the cache, and ends in the text or fades. Only transforms and
-// opacity change. The parts draw the places; where an element has come to rest, its place's own drawing is seen.
+// opacity change. The parts draw the places; once an element is at rest, its place's own drawing is seen.
 
 const FLIGHT_MS = 650;
 const SCRUBBING_MS = 350; // between two steps: a faster reader sees only where they end

@@ -1,4 +1,4 @@
-// Texts in the reader's language. English stands in the code; a file of assets/language holds another language, by the
+// Texts in the reader's language. English is in the code; a file of assets/language holds another language, by the
 // English texts, with {0}, {1} for the values. All scripts of a page share one `medusaLanguage`.
 
 const LANGUAGE = (window.medusaLanguage ??= makeLanguage());

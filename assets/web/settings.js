@@ -12,7 +12,7 @@ function notesOf(made, settings, hypothetical) {
   return notes;
 }
 
-// Writes notes beside the controls of the tab that `part` stands in; also next to those that come later, as a folded
+// Writes notes next to the controls of the tab that holds `part`; also next to those that come later, as a folded
 // part of the page has no controls yet.
 function noteWriter(part) {
   const desk = part.closest(".desk");

@@ -70,7 +70,7 @@ function makeTree(store, whole = false) {
     const plan = planOf(scene);
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
-    // Only parts made anew play a phase.
+    // Only newly made parts play a phase.
     if (scene.phase || zoom.phase || !zoom.plan || plan.style !== zoom.plan.style) clear();
     Object.assign(zoom, { plan, width: plan.width, height: plan.height, phase: scene.phase });
     shown = shape;

@@ -5,7 +5,7 @@
 const REST_SHARE = 0.12;
 const MOST_REST_MS = 500; // between two drawings of them
 
-// `lecture`: whether the view has a lecture mode of its own; `whole`: whether its tree is always seen as a whole.
+// `lecture`: whether the view has its own lecture mode; `whole`: whether its tree is always seen as a whole.
 function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}) {
   installStyle(styleText);
   let parts = null;

@@ -171,7 +171,7 @@ HEADS_CUT = r"cannot read the heads in .*medusa_lm_head\.safetensors is damaged 
 ADAPTER_MISFIT = "the adapter in .* does not fit the base model"
 TRAINED_WITH = "give --model the base these heads were trained with"
 NO_ADAPTER = frozenset({"convert", "train"})  # commands that read heads without their adapter
-BESIDE = frozenset({"convert", "train"})  # commands that do not use what lies beside the heads
+BESIDE = frozenset({"convert", "train"})  # commands that do not use the files stored with the heads
 
 HEAD_ROWS: dict[str, Row] = {
     "heads cut off": Row(heads(lambda _, folder: cut(folder / HEADS, 0.5)), HEADS_CUT, AGAIN),

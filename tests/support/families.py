@@ -168,7 +168,7 @@ FAMILIES: dict[str, Family] = {
     "codegen": Family("codegen", {"rotary_dim": 4}, base=_GPT, kernels=("eager",)),
     "opt": Family("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}, base=_GPT),
     "falcon": Family("falcon", base=_GPT),
-    # Models that also read pictures or sound: given text alone they are the decoder inside.
+    # Models that also read pictures or sound: given only text they are the decoder inside.
     "gemma3, multimodal": Family(
         "gemma3", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
     ),

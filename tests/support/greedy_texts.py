@@ -24,7 +24,7 @@ KINDS = {
     "bfloat16": {"dtype": "bfloat16"},
     "8 bits": {"dtype": "bfloat16", "quantize": "8bit"},
 }
-EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it brings
+EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it has
     name
     for name in drafter_names()
     if not method(name).has_weights or name == "medusa" or (ROOT / "assets/model/drafters" / name).is_dir()

@@ -92,7 +92,7 @@ def _template(source: str, start: int) -> str:
 
 
 def _behind_value(source: str, at: int) -> int:
-    """The place after the brace that ends a value, which may hold braces and templates of its own."""
+    """The place after the brace that ends a value, which may hold its own braces and templates."""
     depth = 1
     while depth:
         if source[at] == "`":

@@ -49,7 +49,7 @@ LABELS = {  # by setting, where its name does not say it
     "lookup_ngram": "Lookup: tokens to match",
     "lookup_tokens": "Lookup: tokens to draft",
 }
-# Moves the sliders to the settings that a method's drafters bring.
+# Moves the sliders to the default settings of a method's drafters.
 USUAL = """(name, copies, usual) => {
   const known = JSON.parse(usual);
   const own = (copies && known[name + JOINED]) || known[name];
@@ -84,7 +84,7 @@ def build_controls(
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
-    `brought` are the settings that weights bring, by drafter, as far as they are known before loading.
+    `brought` are the settings stored with weights, by drafter, as far as they are known before loading.
     `start` holds initial values by name; the other controls start with the engine's defaults. `most_tokens`
     limits one run. Settings of a run or a rule that are not named here go into the accordion.
     """
@@ -162,7 +162,7 @@ def usual_in_menu(brought: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _option_names() -> list[str]:
-    """Names of the numeric settings that drafters bring."""
+    """Names of the drafters' numeric settings."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
 
@@ -174,7 +174,7 @@ def _option_update(option: str, name: str) -> gr.Slider:
 
 
 def _options_of(name: str) -> dict[str, Field[Any]]:
-    """The settings that a method brings, by name."""
+    """The fields of a method's own settings, by name."""
     return {field.name: field for field in fields(method(name).settings)} if name in method_names() else {}
 
 

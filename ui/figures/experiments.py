@@ -142,12 +142,12 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
+    """Table 2: speedup next to the paper's, and what each recipe does to the base's held-out loss."""
     return [_beside_the_paper(record, dark), changes_of_loss(record, dark)]
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 3: speedup stage by stage beside the paper's, and our tokens per step."""
+    """Table 3: speedup stage by stage next to the paper's, and our tokens per step."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)
@@ -270,7 +270,7 @@ def _ranges(spreads: Sequence[Spread], colour: str) -> dict[str, Any]:
 
 def _lying(figure: go.Figure, words: str, highest: float, colours: Palette) -> None:
     """Axes of horizontal bars, the first on top; names stay level on a phone. 1 is plain decoding."""
-    figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number beside the bar
+    figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number next to the bar
     figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
     figure.update_layout(uniformtext={"minsize": 11, "mode": "show"})
     figure.add_vline(x=1, line={"color": colours.text, "dash": "dot", "width": 1})

@@ -23,7 +23,7 @@ PLAIN = "none"
 COMPUTED = "Computed by formulas, not measured"
 MEASURED_AXIS = "milliseconds per step: right is slower"
 COMPUTED_AXIS = "computed milliseconds per step: right is slower"
-PEERS = {  # what transformers does by itself, measured beside the methods
+PEERS = {  # transformers' own ways to generate, measured along with the methods
     "hf": "transformers' generate",
     "hf-lookup": "transformers' prompt lookup",
     "hf-static": "transformers' generate, compiled",

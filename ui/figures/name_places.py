@@ -1,4 +1,4 @@
-"""Where the names of points stand in a chart, so that none overlaps another name or point.
+"""Where to place the names of points in a chart, so that none overlaps another name or point.
 
 All lengths are pixels, right and up. A name that finds no room at its point stands farther away, and a thin
 line leads to it.

@@ -1,4 +1,4 @@
-"""What a step takes, phase by phase beside its limit, and how that changes along a sweep.
+"""What a step takes, phase by phase and against its limit, and how that changes along a sweep.
 
 Pure functions from plain records to plotly figures.
 """

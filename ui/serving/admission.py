@@ -227,5 +227,5 @@ def limit_connections(
                 self._deadline.cancel()
                 self._deadline = None
 
-    # The server asks its configuration for the class anew at each connection.
+    # The server asks its configuration for the class at each connection.
     server.config.http_protocol_class = LimitedProtocol

@@ -37,7 +37,7 @@ class Engines:
         Raises MedusaError for heads that are gone, and as loading does.
         """
         if heads == YOURS and not selection.engine:
-            raise MedusaError("there are no heads of yours: train some, or choose those shipped")
+            raise MedusaError("you have no heads of your own: train some, or choose the shipped ones")
         if heads == YOURS:
             own = self.trained.get(selection.engine)
             yield Update(badge=Words("your heads “{0}” · {1}", selection.label, badge_of(own)))

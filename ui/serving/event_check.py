@@ -126,7 +126,7 @@ def _checked(value: Any, depth: int) -> Any:
 
 
 def _upload(file: dict[str, Any]) -> dict[str, Any]:
-    """The record of a file that lies in the folder of uploads, without its address."""
+    """The record of a file in the folder of uploads, without its address."""
     path, url = file.get("path"), file.get("url")
     if not isinstance(path, str) or not _is_upload(path):
         _refuse(_NO_UPLOAD)

@@ -62,8 +62,8 @@ class HttpGuard:
     """Starlette middleware around a page.
 
     `most_upload_bytes` is the largest body of an upload; `proxied` says that requests come through the
-    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs beside the
-    page.
+    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs along with
+    the page.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ GONE_STEPS = Words("The server no longer has the details of this run: run it aga
 
 
 class RunSlot:
-    """One page's place for its newest run. It lies in the page's state and goes with it."""
+    """One page's place for its newest run. It is in the page's state and dropped with it."""
 
     def __init__(self) -> None:
         self.record: RunRecord | None = None

@@ -65,7 +65,7 @@ class Models:
         if (engine := self.at_hand(selection)) is not None:
             source = self.config_of(selection)
             return badge_of(engine, name_of(source) if source.model else "")
-        later = "each run loads it anew" if self._elsewhere else "put away; the next run loads it again"
+        later = "each run reloads it" if self._elsewhere else "put away; the next run loads it again"
         state = "not loaded yet" if selection.model is None else later
         return f"{name_of(self.config_of(selection))} · {state}"
 
@@ -74,7 +74,7 @@ class Models:
         return self._engine if selection.model is None else self._cache.get(selection.model)
 
     def settings_brought(self, selection: Selection) -> Mapping[str, Mapping[str, Any]]:
-        """The settings that lie beside the weights of the visitor's model, by drafter.
+        """The settings stored with the weights of the visitor's model, by drafter.
 
         Those of the embedded model are known before it is loaded, those of others are not.
         """

@@ -85,7 +85,7 @@ class PageChannel:
 
 
 def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
-    """Routes for gradio's app, where they stand in front of its own."""
+    """Routes for gradio's app, placed in front of its own."""
 
     def steps(key: str, window: int) -> Response:
         # Sent as it is kept: every browser can read it, and nothing is computed here.

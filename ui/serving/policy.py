@@ -75,7 +75,7 @@ class Exposure:
 
     host: str | None
     share: bool
-    hosted: bool  # on a Space, or behind a proxy that gives the page a path of its own
+    hosted: bool  # on a Space, or behind a proxy that gives the page its own path
 
     @classmethod
     def of(cls, environment: Mapping[str, str], *, share: bool = False, host: str | None = None) -> Exposure:

@@ -28,7 +28,7 @@ from ui.serving.zero_gpu import borrowing, seconds_for
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
-GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
+GRACE_SECONDS = 20.0  # for a run to end by itself, with what it has
 
 
 class Request(ABC):
@@ -42,7 +42,7 @@ class Request(ABC):
         return math.inf
 
     def longest_run(self) -> float:
-        """Tokens of its longest single run, where it has no limit of its own; the page's policy limits it."""
+        """Tokens of its longest single run, if it has no limit of its own; the page's policy limits them."""
         return 0
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Request(ABC):
         """
 
     def broken_off(self, update: Update) -> Update | None:
-        """The last update of a shown run that sent no end of its own; None: the given one as it is."""
+        """The last update of a shown run that did not send its own end; None: the given one as it is."""
         return None
 
 

@@ -184,7 +184,7 @@ class EngineThread:
             except BaseException as error:  # raised again where the stream is read
                 stream.end(error)
             else:
-                # Submitted anew for each item, so that calls which came meanwhile have their turn.
+                # Submitted again for each item, so that calls that came meanwhile get their turn.
                 self._executor.submit(advance)
 
         self._executor.submit(advance)

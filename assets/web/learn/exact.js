@@ -1,4 +1,4 @@
-// Why sampling by p/q is exact: the two distributions of a recorded place, draws by the rule, and their counts beside
+// Why sampling by p/q is exact: the two distributions of a recorded place, draws by the rule, and their counts next to
 // the model's own probabilities. Leviathan et al., 2023; the draws are made here, from the recorded p and q.
 
 const DRAWS = [1, 100, 5000];

@@ -4,7 +4,7 @@ const MOST_KEPT = 8;
 const SHELF = "medusa-races-1"; // with the version of the messages
 const PROMPT_LETTERS = 48;
 
-// `open(message)` shows one. The recorded race stands at the end of the list, and is not kept.
+// `open(message)` shows one. The recorded race is the last in the list, and is not kept.
 function buildGallery(open) {
   const list = html("ol", { class: "race-kept" });
   const root = html("section", { class: "race-gallery", "aria-label": say`Comparisons of this visit`, hidden: true }, html("h3", {}, say`This visit’s comparisons`), list);

@@ -77,7 +77,7 @@ function rateOf(table) {
   return { middle: all[(all.length - 1) >> 1], low: all[0], high: all.at(-1), runs: all.length };
 }
 
-// The comparison in words: of the lane that is no baseline with the baseline, or of the first two lanes where
+// The comparison in words: of the lane that is not the baseline with the baseline, or of the first two lanes where
 // plain decoding, the baseline, is a third one.
 function comparison(tables, baseline) {
   const [ours, base] = tables.length > 2 ? [tables[0], tables[1]] : [tables[1 - baseline], tables[baseline]];

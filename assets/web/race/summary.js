@@ -49,7 +49,7 @@ function buildBar(rate, fastest) {
     html("i", { class: "range", style: `left:${share(rate.low)};width:${share(rate.high - rate.low)}` }));
 }
 
-const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, in turn; ranges go from the slowest to the fastest. The median run of each is replayed.`;
+const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, alternating; ranges go from the slowest to the fastest. The median run of each is replayed.`;
 
 function recordedWords({ model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");

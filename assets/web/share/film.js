@@ -4,8 +4,8 @@ const MOST_FILM_BYTES = 4_000_000;
 const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many is far too large
 
 // Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` is called for each frame; `signal`
-// (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step where the film has
-// come to hold `most` bytes.
+// (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step if the film has
+// reached `most` bytes.
 async function makeFilm(root, trace, first, last, told, signal, most = MOST_FILM_BYTES) {
   const indices = Array.from({ length: last - first + 1 }, (_, i) => first + i);
   const shots = indices.flatMap((index) => filmPhases(trace.steps[index]).map(([phase, ms]) => ({ index, phase, ms })));

@@ -110,7 +110,7 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
             return stats
         return with_times(stats, session.figures.begin().stored)
     except (MedusaError, OSError, UnicodeDecodeError) as error:
-        log.warning("the accuracies beside the heads cannot be used: %s", error)
+        log.warning("the accuracies stored with the heads cannot be used: %s", error)
         return assumed
 
 
