@@ -2,9 +2,10 @@
 
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
-// A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, as well as
-// where wide ones would be smaller than `legible`. Where many rows are the reason, chips of one line are larger. Columns
-// move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree then has at least the size `free`.
+// A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be
+// read, as well as where wide ones would be smaller than `legible`. Where many rows are the reason, chips of one line are
+// larger. Columns move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree then has at
+// least the size `free`.
 const WHOLE = { least: 0.5, slim: 560, legible: 0.72, free: 0.9, most: 1.5, gap: 96 };
 const HEADER = 24; // height of the columns' names, which are scaled with the tree
 const SPARE = 8; // pixels around both in the box

@@ -29,7 +29,7 @@ PEERS = {  # transformers' own ways to generate, measured along with the methods
     "hf-static": "transformers' generate, compiled",
 }
 LINES = 5  # about how many lines of equal speed
-STEPS = (1, 2, 2.5, 5, 10)  # round speeds of lines, each times a power of ten
+STEPS = (1, 2, 2.5, 5, 10)  # step from line to line, times a power of ten
 ROOM = 1.16  # length of an axis over its largest value
 WIDE, NARROW = 800, 520  # pixels of the axis across, where a chart has a page's width, or half of it
 HIGH = 330  # pixels of the axis upwards

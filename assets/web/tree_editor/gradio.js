@@ -18,8 +18,8 @@ function tellSoon() {
 function receiveTree() {
   if (!props.value) return;
   const message = JSON.parse(props.value);
-  if (message.id !== treeEditor.state.id) clearTimeout(telling); // a pending message belongs to the tree before
-  if (!treeEditor.receive(message)) tellSoon(); // a measurement that ends still names the tree that it began with
+  if (message.id !== treeEditor.state.id) clearTimeout(telling); // a pending message belongs to the previous tree
+  if (!treeEditor.receive(message)) tellSoon(); // a finished measurement returns the tree that it began with
 }
 watch("value", receiveTree);
 receiveTree();
