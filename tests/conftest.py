@@ -81,7 +81,7 @@ def _compile():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Some rows of a table marked ``sample`` run by default, and the others are slow; files are mixed."""
+    """Of a table marked ``sample`` some rows run by default, and the others are slow; files are mixed."""
     items[:] = _mixed(items)
     tables = {}
     for item in items:
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(items):
 def _mixed(items):
     """The browser's files spread among the others, so that some workers compute while others wait for a page.
 
-    They finish before the others, since a long one at the end would keep a single worker busy.
+    They are through before the others, since a long one at the end would keep one worker alone.
     """
     files, places = {}, {}
     for item in items:
