@@ -15,13 +15,13 @@ from pathlib import Path
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["OMP_NUM_THREADS"] = "1"
-# Tests start many processes that import the project; none of them should compile it anew.
+# Tests start many processes that import the project; none of them should compile it again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# A tree chosen by the speed of the machine would make runs differ; tests of that choice allow it themselves.
+# A tree chosen by the machine's speed would make runs differ; tests of that choice allow it themselves.
 os.environ["MEDUSA_MEASURE"] = "0"
 
 # Importing torch, transformers and gradio makes a million objects that stay, and the collector would go
-# through them again and again meanwhile. It is on again when all tests are imported (pytest_collection).
+# through them again and again meanwhile. It is turned on when all tests are imported (pytest_collection).
 gc.disable()
 
 import pytest
@@ -42,9 +42,9 @@ def no_pause_for_drawing():
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """A worker that crashes leaves the stack in a file, from where it gets into the report of its test.
+    """A worker that crashes leaves its stack in a file, which is added to the report of its test.
 
-    On the terminal the names of all extension modules follow it, and fill the end of a log that is kept.
+    On the terminal the names of all extension modules would follow it and fill the end of the log.
     """
     if hasattr(config, "workerinput"):
         faulthandler.enable(_stack_file(config.workerinput).open("w"), all_threads=False)
@@ -67,7 +67,7 @@ def _stack_file(worker):
 
 
 def pytest_sessionstart(session):
-    """The process that only starts the workers does so without importing torch before.
+    """The process that only starts the workers does not import torch first.
 
     The C is compiled once, there, while the workers import, and not by each of them at the same time.
     """
@@ -138,14 +138,14 @@ def _places(items):
 
 
 def _sampled(rows, most=None):
-    """``most`` rows of a table, spread over its columns; without a number each value of each column once."""
+    """``most`` rows of a table, spread over its columns; without a number, each value of each column once."""
     if most is not None:
-        # Multiples of the golden ratio: no step that always meets the same value of an inner column.
+        # Multiples of the golden ratio: a fixed step could always meet the same value of an inner column.
         return sorted(rows, key=lambda row: rows.index(row) * 0.618034 % 1)[:most]
     values = {row: {(name, repr(value)) for name, value in row.callspec.params.items()} for row in rows}
     chosen, lacking, used = [], set.union(*values.values()), Counter()
     while lacking:
-        # Of rows with as many values that are lacking the one whose values were used least.
+        # Of the rows with equally many missing values, the one whose values were used least.
         chosen.append(
             max(rows, key=lambda row: (len(values[row] & lacking), -sum(used[one] for one in values[row])))
         )
@@ -156,7 +156,7 @@ def _sampled(rows, most=None):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session):
-    """From here on a collection looks at what tests make, not at the objects of the libraries each time."""
+    """From here on a collection looks at what tests make, not at the libraries' objects each time."""
     try:
         return (yield)
     finally:
@@ -167,7 +167,7 @@ def pytest_collection(session):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item, nextitem):
-    """What a file leaves alive, libraries and models for all tests, is not looked at again either."""
+    """What a file leaves alive, libraries and models for all tests, is not scanned again either."""
     try:
         return (yield)
     finally:

@@ -1,4 +1,4 @@
-// At the chosen node: what the model itself would say at this place, and beside it what the head guessed.
+// At the chosen node: what the model itself would say at this place, and next to it what the head guessed.
 
 const IMPOSSIBLE = 1e-30; // a trace holds less than that for p = 0
 const penalises = ({ penalty, penalty_window }) => penalty !== 1 && penalty_window > 0;
@@ -45,7 +45,7 @@ function alternativesTable(scene, i) {
   const { step } = scene;
   const { head, by } = step.nodes[i].origin;
   const who = isKnown(head) ? say`head ${head}` : say`the drafter`;
-  const least = Math.min(...rows.filter((row) => isKnown(row.p)).slice(0, 5).map((row) => row.p)); // the rest is rarer
+  const least = Math.min(...rows.filter((row) => isKnown(row.p)).slice(0, 5).map((row) => row.p)); // the others are less likely
   const most = Math.max(scene.verdict.thresholds[i] ?? 0, ...rows.flatMap((row) => [row.p ?? 0, row.q ?? 0]), 1e-9);
   const bar = scene.verdict.thresholds[i];
   const width = (value) => Math.min(100, (100 * (value ?? 0)) / most);

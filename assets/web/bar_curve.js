@@ -39,7 +39,7 @@ function axes(x, y, widest, floor) {
     svg("text", { class: "name", x: CURVE.left + 4, y: CURVE.top + 12 }, "p")];
 }
 
-// Shape says what colour says: a disc passes, a cross does not. One element a point: there may be hundreds.
+// Shape says what colour says: a disc passes, a cross does not. One element per point: there may be hundreds.
 const pointOf = (node, passes, x, y) => (passes
   ? svg("circle", { class: "mdv-dotnode disc", "data-node": node, cx: x, cy: y, r: 5 })
   : svg("path", { class: "mdv-dotnode cross", "data-node": node, d: `M${x - 4},${y - 4}l8,8m-8,0l8,-8` }));

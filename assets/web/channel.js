@@ -37,7 +37,7 @@
     begin: (name) => {
       underWay.add(name);
       runOf(name)?.setAttribute("aria-disabled", "true");
-      for (const box of document.querySelectorAll("[data-too-long]")) delete box.dataset.tooLong; // the run says it from now on
+      for (const box of document.querySelectorAll("[data-too-long]")) delete box.dataset.tooLong; // from now on the run says so
       return `${page}-${name}`;
     },
     over: (name) => {
@@ -48,19 +48,19 @@
     stop: (name) => post("stop", { key: `${page}-${name}` }).catch(() => {}),
     drawn: confirm,
   };
-  // A tab has one run at a time, and gradio drops a second one without a word: the next message waits in its box.
+  // A tab has one run at a time, and gradio drops a second one silently: the next message waits in its box.
   const waits = (event, name) => {
     if (!underWay.has(name)) return;
     event.preventDefault();
     event.stopImmediatePropagation();
   };
-  // While the click goes down, before the page's framework has anything to do with it.
+  // In the capturing phase of the click, before the page's framework handles it.
   document.addEventListener("click", (event) => {
     const button = event.target.closest?.("[id$='-run'], [id$='-stop']");
     if (!button) return;
     const [, name, act] = /^(.*)-(run|stop)$/.exec(button.id);
     if (act === "run") return waits(event, name);
-    if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is at
+    if (underWay.has(name)) button.setAttribute("aria-busy", "true"); // at once, whatever the run is doing
     window.medusaChannel.stop(name);
   }, true);
   document.addEventListener("keydown", (event) => {

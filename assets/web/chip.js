@@ -28,11 +28,11 @@ const numberHint = (scene) => (isPlacing(scene) ? phrase("n: the node’s number
   : scene.stage < STAGE.verify ? phrase("q: how likely its drafter finds a guess") : phrase("p: how likely the model itself finds a guess"));
 
 function chipTag(scene, node) {
-  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” has no room beside “pos 137”
+  if (isPlacing(scene)) return say`n ${node.id}`; // “node 12” does not fit next to “pos 137”
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 
-// The chip of a node: that of the step before, changed where it differs, since a browser lays out new parts anew.
+// The chip of a node: that of the previous step, changed where it differs, since new parts cost the browser a layout.
 function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   const { step, verdict, index, stage } = scene;
   const { style } = plan;
@@ -95,7 +95,7 @@ function chipTexts(scene, style, node, mark) {
   ];
 }
 
-// The token above, its mark and the number alone below: the columns name the heads.
+// The token above, only its mark and the number below: the columns name the heads.
 function slimTexts(scene, style, node, mark) {
   const [number] = chipNumber(scene, node, scene.step.cache_length + node.depth).replace(/\b0(?=\.)/, "").match(/[<>]?[.\d]+/) || [""];
   return [
@@ -108,7 +108,7 @@ function slimTexts(scene, style, node, mark) {
 
 const tokenFont = (size) => `600 ${size}px ui-monospace, monospace`;
 
-// Token text with its blanks drawn paler; textContent is the visible form.
+// Token text with paler blanks; textContent is the visible form.
 const signed = (shown) => runs(shown).map((part) => svg("tspan", { class: part.sign ? "sign" : null }, part.text));
 
 function bonusOf({ step, stage }, plan) {
@@ -130,7 +130,7 @@ function bonusOf({ step, stage }, plan) {
   return [svg("path", { class: "mdv-bonusedge", d }), group];
 }
 
-// What is folded away beside a node: a button to draw it all.
+// What is folded away next to a node: a button to draw it all.
 function foldOf(plan, fold, row, act) {
   const { style } = plan;
   const words = say`+${fold.hidden.length} more`;

@@ -50,7 +50,7 @@ function readInks(node) {
   return (name) => inks[name];
 }
 
-// Scroll `box` (never the page) just enough for the rectangle to be seen. Without `glide` at once: the next
+// Scroll `box` (never the page) just enough for the rectangle to be seen. Without `glide` it moves at once: the next
 // step of a live run would cut a glide short.
 function reveal(box, left, top, right, bottom, margin = 16, glide = true) {
   const placeFor = (start, end, now, size) => (start < now ? start - margin : end > now + size ? Math.min(start - margin, end + margin - size) : now);
@@ -64,7 +64,7 @@ function listenWhile(part, name, act, { target = document, ...options } = {}) {
   target.addEventListener(name, (event) => (part.isConnected ? act(event) : life.abort()), { ...options, signal: life.signal });
 }
 
-// Whether the text is in the clipboard now. A frame or an address without encryption may not write to it by itself:
+// Whether the text is in the clipboard now. A frame or an unencrypted address may not write to it directly:
 // there `field` is copied.
 async function toClipboard(text, field) {
   field.value = text;
@@ -90,5 +90,5 @@ function installStyle(text, id = "mdv-style") {
   if (style.textContent !== text) style.textContent = text;
 }
 
-// A raised number beside digits would be read as one of them: there the colour and the line alone tell of a guess.
+// A raised number next to digits would be read as one of them: there only colour and line mark a guess.
 const besideDigits = (text, next = "") => /\d\s*$/.test(text) || /^\s*\d/.test(next);

@@ -34,7 +34,7 @@ function explainRejection(scene, i) {
   if (!trial) {
     const why = scene.verdict.path.includes(scene.verdict.parents[i])
       ? say`It was not tried: another guess at its place was accepted before it.`
-      : say`It was not tried: the guess it hangs on was not accepted.`;
+      : say`It was not tried: the guess it follows was not accepted.`;
     return guessWords(node) + " " + why;
   }
   const [u, bar] = pairOf(trial.u, trial.bar);
@@ -57,15 +57,15 @@ function explainNucleus(scene, i) {
   const node = scene.step.nodes[i];
   const [, won, tried] = /^drawn (\d+) of (\d+) times$/.exec(node.reason) || [];
   const guess = guessWords(node);
-  if (!Number(tried)) return guess + " " + say`No path was drawn as far as the guess it hangs on.`;
-  const end = !scene.verdict.passes[i] ? say`→ rejected, and with it what hangs on it.`
+  if (!Number(tried)) return guess + " " + say`No path was drawn as far as the guess it follows.`;
+  const end = !scene.verdict.passes[i] ? say`→ rejected, with all that follows it.`
     : scene.verdict.path.includes(i) ? say`→ accepted: its path was drawn for longest.` : say`→ drawn, but another path was drawn for longer.`;
   return guess + " " + say`At its parent the model drew ${plural(Number(tried), "token")} for the paths through it, and ${won} of them was this one.` + " " + end;
 }
 
 function explainRoot({ step, index }, node) {
   const guesses = step.nodes.length === 1 ? say`Nothing was guessed in this step.`
-    : step.nodes.some((each) => isKnown(each.origin.head)) ? say`The heads’ guesses hang on it.` : say`The drafter’s guesses hang on it.`;
+    : step.nodes.some((each) => isKnown(each.origin.head)) ? say`The heads’ guesses follow it.` : say`The drafter’s guesses follow it.`;
   const chosen = index === 0
     ? say`${quoted(node)} is the root. The base model itself chose it right after reading the prompt, so it needs no check and is always kept.`
     : say`${quoted(node)} is the root. The base model itself chose it at the end of the step before, so it needs no check and is always kept.`;
@@ -131,7 +131,7 @@ function notLongest({ step, verdict }, i) {
   return say`The branch that ends in ${end} is just as long and likelier (Σ log p = ${other} against ${own}) → not kept.`;
 }
 
-// What a rejection means for the nodes around: what falls with it, or that it hung on a dead branch anyway.
+// What a rejection means for the nodes around: what falls with it, or that its branch was dead anyway.
 function fallout({ step, verdict }, i) {
   if (verdict.dead[i]) {
     const failed = step.nodes[failedAncestor(verdict, i)];

@@ -1,9 +1,9 @@
-// The guesses of a step as things that move: each is one element, born under its head, that goes into its place in the
+// The guesses of a step as moving elements: each is one element, made under its head, that goes to its place in the
 // tree, the flat row, its row of the mask and its slot of the cache, and ends in the text or fades. Only transforms and
-// opacity change. The parts draw the places; where an element has come to rest, its place's own drawing is seen.
+// opacity change. The parts draw the places; once an element is at rest, its place's own drawing is seen.
 
 const FLIGHT_MS = 650;
-const SCRUBBING_MS = 350; // between two steps: whoever goes faster sees where they end
+const SCRUBBING_MS = 350; // between two steps: a faster reader sees only where they end
 
 function makeFlights(root, places) {
   const layer = html("div", { class: "mdv-flights", "aria-hidden": "true" });
@@ -25,13 +25,13 @@ function makeFlights(root, places) {
     from = { places: placesIn(scene, changed.has("index") ? null : scene.phase), scene, bonus: bonus?.getBoundingClientRect() };
   }
 
-  // After it: whatever has a new place goes there.
+  // After the drawing: whatever has a new place goes there.
   function after(scene) {
     if (!from) return;
     const old = from.scene;
     if (old.index !== scene.index) {
       if (old.index === scene.index - 1) intoText(old, scene);
-      rest(); // the next step's guesses are born anew; those that leave go on
+      rest(); // the next step makes new elements; those that leave go on
     }
     if (!scene.phase) return;
     const starts = old.index === scene.index ? from.places : new Map();
@@ -76,7 +76,7 @@ function makeFlights(root, places) {
     fly(element, start, end, false).finished.then(() => element.remove(), () => element.remove());
   }
 
-  // `fades`: it has no place any more.
+  // `fades`: it no longer has a place.
   function fly(element, start, end, fades) {
     for (const one of element.getAnimations()) one.cancel();
     const frame = layer.getBoundingClientRect();

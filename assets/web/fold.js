@@ -1,8 +1,8 @@
 // Which nodes of a large tree are drawn: the paths that matter and the first guesses around them, the others folded
-// into "+12 more" beside their parent. Pure.
+// into "+12 more" next to their parent. Pure.
 
 const FOLD_FROM = 26; // nodes; smaller trees are always drawn whole
-const FIRST = 2; // children that a node on the accepted path shows whatever became of them
+const FIRST = 2; // children that a node on the accepted path always shows
 
 const isLarge = (step) => step.nodes.length >= FOLD_FROM;
 

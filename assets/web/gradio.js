@@ -5,7 +5,7 @@ const decodeHost = element.querySelector(".mdv-host");
 const writeNotes = noteWriter(element);
 decodeHost.addEventListener("notes", ({ detail }) => writeNotes(detail));
 decodeHost.addEventListener("restore", ({ detail }) => {
-  decodeHost.dataset.restored = JSON.stringify(detail); // gradio hands no data of an event to a script
+  decodeHost.dataset.restored = JSON.stringify(detail); // gradio passes no event data to a script
   trigger("undo");
 });
 // The controls hold what the reader tried out, so the button that starts a run starts it with these settings.
@@ -26,9 +26,9 @@ desk.addEventListener("input", (event) => {
 decodeHost.addEventListener("begin", () => trigger("play"));
 const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE, { whole: true });
 
-// What the menu "Share" has of the server and of the page's address (server: ui/tabs/shown_runs.py).
+// What the menu "Share" gets from the server and the page's address (server: ui/tabs/shown_runs.py).
 const LINK = "#run=";
-const MOST_LINK_CHARACTERS = 11_900; // as ui/records/outside.py, less what is around the parts
+const MOST_LINK_CHARACTERS = 11_900; // as in ui/records/outside.py, less what surrounds the parts
 const decodeShare = mountShare(decodeView, {
   shell: async () => {
     const root = window.gradio_config?.root || "";
@@ -38,7 +38,7 @@ const decodeShare = mountShare(decodeView, {
   linkTo: (state) => {
     const parts = linkParts(state, LINK_DEFAULTS);
     if (JSON.stringify(parts).length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
-    // Without the query: on a Space it may hold a token of the visitor's.
+    // Without the query: on a Space it may hold one of the visitor's access tokens.
     return `${location.origin}${location.pathname}${LINK}${new URLSearchParams(parts)}`;
   },
   open: (text) => {

@@ -3,7 +3,7 @@
 
 const heatOf = ({ temperature }) => (temperature <= 0 ? 1 : temperature); // temperature of a trace's p and entropy
 
-// Which tokens top-k, top-p and min-p leave depends on the temperature or cannot be undone: the others are in no trace.
+// Which tokens top-k, top-p and min-p leave depends on the temperature or cannot be undone: no trace has the others.
 const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && (step.after || []).length && !truncationOf(settingsOf(trace.config)).length);
 
 // The step with p and entropy as they would be at temperature `to`; its path stays the recorded one.
@@ -54,7 +54,7 @@ function restOf(top, logZ, entropy) {
 }
 
 // A value between those at `x`, which rises: a cubic that never overshoots (Fritsch and Carlson 1980). Beyond the last
-// one the slope lies between the one there and `beyond`.
+// value the slope lies between the one there and `beyond`.
 function valueAt(x, values, at, beyond) {
   const last = x.length - 1;
   if (last === 0) return values[0];
@@ -65,7 +65,7 @@ function valueAt(x, values, at, beyond) {
   return values[i] * (1 + 2 * t) * (1 - t) ** 2 + h * a * t * (1 - t) ** 2 + values[i + 1] * t * t * (3 - 2 * t) + h * b * t * t * (t - 1);
 }
 
-// The harmonic mean of the slopes on both sides; at the ends that of a parabola through three points.
+// The harmonic mean of the slopes on both sides; at the ends, the slope of a parabola through three points.
 function slopeAt(x, y, i) {
   const slope = (j) => (y[j + 1] - y[j]) / (x[j + 1] - x[j]);
   const last = x.length - 1;

@@ -19,7 +19,7 @@ function makeInspector(store) {
     const badge = html("span", { class: "mdv-badge is-" + verdict.kinds[i], "data-role": "verdict" },
       (scene.hypothetical ? say`what if: ${verdictWords(verdict, i)}` : verdictWords(verdict, i)));
     const name = html("code", { class: "mdv-bigtoken" }, ...signSpans(visible(node.text, node.token_id), "mdv-sign"));
-    head.replaceChildren(...[name, badge, state.pinned && state.node === i && html("span", { class: "mdv-pin" }, say`pinned · Esc frees it`)].filter(Boolean));
+    head.replaceChildren(...[name, badge, state.pinned && state.node === i && html("span", { class: "mdv-pin" }, say`pinned · Esc unpins it`)].filter(Boolean));
     sentence.setAttribute("aria-live", state.playing || (state.live && state.follow) ? "off" : "polite");
     const words = explainNode(scene, i);
     if (sentence.textContent !== words) sentence.textContent = words;
@@ -29,7 +29,7 @@ function makeInspector(store) {
   return { card, draw };
 }
 
-// The visible form of a token, its signs with a class of their own.
+// The visible form of a token, its signs with their own class.
 const signSpans = (shown, className) => runs(shown).map(({ text, sign }) => html("span", { class: sign ? className : null }, text));
 
 function facts(scene, i) {

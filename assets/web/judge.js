@@ -35,7 +35,7 @@ function typicalVerdict(step, epsilon, delta) {
 }
 
 // The rule of temperature 0: a node passes when it is the model's most likely token after its parent. Of equally
-// long paths the first by node number is taken.
+// long paths, the first by node number wins.
 function greedyVerdict(step) {
   const parents = parentsOf(step);
   const best = new Map(step.after.map((row) => [row.node, row.token_ids[0]]));
@@ -62,7 +62,7 @@ function longestAlive(parents, passes, scoreOf = () => 0) {
 }
 
 // kind: root | accepted | cut (accepted, but not in the text) | rejected (fails itself) | orphan (passes, but an
-// ancestor failed) | spare (alive, not on the longest path) | untried (by a rule that stops at what it accepts). dead: an ancestor failed, whatever the node itself does.
+// ancestor failed) | spare (alive, not on the longest path) | untried (under a rule that stops at what it accepts). dead: an ancestor failed, whatever the node itself does.
 function finish(parents, passes, path, thresholds, cuts) {
   const onPath = new Set(path);
   const dead = parents.map((parent) => lineage(parents, parent).some((j) => !passes[j]));
@@ -79,21 +79,21 @@ function finish(parents, passes, path, thresholds, cuts) {
 const failedAncestor = (verdict, node) =>
   lineage(verdict.parents, node).slice(1).reverse().find((i) => !verdict.passes[i]);
 
-// The rule that decides: at temperature 0 both rules accept the model's most likely token and nothing else.
+// The rule that decides: at temperature 0 every rule accepts only the model's most likely token.
 const rulingOf = ({ acceptance, temperature }) => (temperature <= 0 ? "greedy" : acceptance);
 
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
-// The controls' settings as a what-if on a run of `config`: null where they change no verdict of it, or where its
+// The controls' settings as a what-if on a run of `config`: null where they change none of its verdicts, or where its
 // numbers cannot tell. A trace holds p and entropy at the run's temperature, at 1 for a run of temperature 0; only
-// one that `reheats` tells them at others (heat.js) and what the model would choose. Draws are in no trace.
+// one that `reheats` tells them at others (heat.js) and what the model would choose. No trace has the draws.
 function settleWhatIf(config, settings, reheats = false) {
   if (!settings) return null;
   const wanted = Object.fromEntries(JUDGING.map((name) => [name, settings[name] ?? config[name]]));
   const [ruling, before] = [rulingOf(wanted), rulingOf(config)];
   if (ruling === "greedy") return reheats && before !== "greedy" ? wanted : null;
   if (ruling !== "typical" || ![wanted.epsilon, wanted.delta, wanted.temperature].every(Number.isFinite)) return null;
-  if (wanted.epsilon <= 0 || wanted.delta <= 0) return null; // typed; put right on leaving the field
+  if (wanted.epsilon <= 0 || wanted.delta <= 0) return null; // typed; corrected on leaving the field
   if (!reheats && !near(wanted.temperature, heatOf(config))) return null;
   const same = before === "typical" && ["epsilon", "delta", "temperature"].every((name) => near(wanted[name], config[name]));
   return same ? null : wanted;
@@ -126,7 +126,7 @@ function cutsOf(trace, index) {
   return cuts;
 }
 
-// Emitted nodes that begin where the text has already been cut before the stop string.
+// Emitted nodes that begin beyond the place where the stop string cut the text.
 function stopStringOf(trace, index) {
   const { steps, output } = trace;
   let at = sumsOf(trace).characters[index];
@@ -136,8 +136,8 @@ function stopStringOf(trace, index) {
   }).map((node) => node.id);
 }
 
-// The step whose verdict turns with the smallest move of ε or δ, so that moving a slider a little shows something at
-// once; of several the first. 0 where none turns, as in a run that was judged in another way.
+// The step whose verdict changes with the smallest move of ε or δ, so that moving a slider a little shows something at
+// once; the first of several. 0 where none changes, as in a run that was judged by another rule.
 const MOVES_OF_BAR = [1.1, 1.25, 1.5, 2, 3];
 
 function turningStep({ config, steps }) {

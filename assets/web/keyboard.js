@@ -1,6 +1,6 @@
 // Keys of the view. They work while it has the focus; some also work while nothing has the focus and the view is in the
-// window, so that nobody has to click first; of a view inside of something with keys of its own (`alone` is false) only
-// under the pointer.
+// window, so that nobody has to click first; in a view inside something with its own keys (`alone` is false), they
+// work only under the pointer.
 
 const MOVES = [" ", "ArrowLeft", "ArrowRight", "Home", "End", ",", ".", "Escape"]; // keys that need no tree
 const IDLE_KEYS = [" ", "ArrowLeft", "ArrowRight", ",", ".", "Escape"];

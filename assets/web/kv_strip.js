@@ -1,7 +1,7 @@
-// The cache of keys and values as a strip of slots: the committed rows folded, this step's rows, and what stays of
-// them. Two nodes may share a position, never a slot.
+// The cache of keys and values as a strip of slots: the committed rows folded, this step's rows, and which of
+// them stay. Two nodes may share a position, never a slot.
 
-const SEEN_BINS = 90; // bins of the committed rows where it is known which of them the drafter saw
+const SEEN_BINS = 90; // bins of the committed rows, if it is known which of them the drafter saw
 const KV = { prefix: 96, seen: 280, height: 30, top: 20, drop: 86, narrow: 36, wide: 72 };
 
 function makeKvStrip(store) {
@@ -11,13 +11,13 @@ function makeKvStrip(store) {
     cardHead(say`KV cache`, say`one row of keys and values for each token read; above during the step, below after it`), box, caption);
   let latest = null;
   let shown = null;
-  let waiting = false; // drawn only in sight and when the browser is idle: it costs as much as the tree
+  let waiting = false; // drawn only while in sight and when the browser is idle: it costs as much as the tree
   let inSight = false;
   const whenIdle = window.requestIdleCallback || ((act) => setTimeout(act, 50)); // Safari has none
   const room = widthKept(box, redraw);
   linkNodes(store, box);
   new IntersectionObserver((entries) => {
-    inSight = entries.at(-1).isIntersecting; // A busy page is told of several changes at once, the newest last.
+    inSight = entries.at(-1).isIntersecting; // A busy page gets several changes at once, the newest last.
     if (inSight && waiting) redraw();
   }, { rootMargin: "200px" }).observe(card);
 
@@ -27,7 +27,7 @@ function makeKvStrip(store) {
     if (inSight) whenIdle(() => waiting && redraw(), { timeout: 200 });
   }
 
-  // A run that has just begun has no step yet; its first one asks again.
+  // A run that has just begun has no step yet; its first step asks again.
   function redraw() {
     waiting = !inSight;
     if (waiting || !latest?.step) return;
@@ -52,7 +52,7 @@ function makeKvStrip(store) {
   return { card, draw };
 }
 
-// The strip at a stage of the step: its rows alone until they are judged, then what is kept in a second line.
+// The strip at a stage of the step: only its rows until they are judged, then what is kept in a second line.
 function kvPicture(scene, room, stage) {
   const { step, recorded } = scene;
   const count = step.nodes.length;

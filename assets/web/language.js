@@ -1,4 +1,4 @@
-// Texts in the reader's language. English stands in the code; a file of assets/language holds another language, by the
+// Texts in the reader's language. English is in the code; a file of assets/language holds another language, by the
 // English texts, with {0}, {1} for the values. All scripts of a page share one `medusaLanguage`.
 
 const LANGUAGE = (window.medusaLanguage ??= makeLanguage());
@@ -25,7 +25,7 @@ function makeLanguage() {
     for (const listener of [...listeners]) if (listener() === false) listeners.delete(listener);
   }
 
-  // A language with its own name and some of its texts: {"section": {English: its own}}.
+  // A language with its name and some of its texts: {"section": {English: its own}}.
   function add(tag, name, sections) {
     const table = tables.get(tag) || { name, texts: new Map() };
     for (const texts of Object.values(sections)) for (const [english, own] of Object.entries(texts)) table.texts.set(english, own);
@@ -110,7 +110,7 @@ function writeStored(name, text, storage = "localStorage") {
   }
 }
 
-// A JSON text, or null for another one.
+// The value of a JSON text, or null for any other text.
 function parsed(text) {
   try {
     return JSON.parse(text);

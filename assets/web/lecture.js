@@ -30,7 +30,7 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
     root.style.setProperty("--lecture-height", window.innerHeight / zoom + "px");
   }
 
-  // Where the browser refuses full screen, as inside a frame, the part fills the window instead.
+  // If the browser refuses full screen, as inside a frame, the part fills the window instead.
   function enter() {
     show(true);
     root.focus({ preventScroll: true });
@@ -53,7 +53,7 @@ function makeLecture(root, { onChange = () => {}, type = 14, narrowest = 1000, l
       event.stopPropagation();
       return leave();
     }
-    // A click on the tab leaves the focus there, and the key means the part that the tab shows.
+    // A click on the tab leaves the focus there, and the key then applies to the part that the tab shows.
     const idle = event.target === document.body || event.target.matches?.("[role=tab][aria-selected=true]");
     const meant = isOn() || root.contains(event.target) || (idle && root.offsetParent);
     if (event.key.toLowerCase() === "l" && meant && !isWriting(event.target)) toggle();

@@ -39,7 +39,7 @@ function treeLegend() {
     ["orphan", say`– passes, parent rejected`], ["spare", say`○ passes, not the longest`], ["untried", say`· not tried`]];
   const entries = items.map(([kind, words]) => html("span", {}, html("i", { class: "mdv-swatch is-" + kind }), words));
   const row = html("div", { class: "mdv-legend mdv-treelegend" }, ...entries);
-  // Plain decoding has the root alone; rejection sampling tries guesses one by one, other rules judge all of them.
+  // Plain decoding has only the root; rejection sampling tries guesses one by one, other rules judge all of them.
   const [tried, judged] = [["orphan", "spare"], ["untried"]].map((others) => entries.filter((_, k) => !others.includes(items[k][0])));
   return { row, draw: ({ config, ruling }) => row.replaceChildren(...(!drafts(config.method) ? entries.slice(0, 1) : ruling === "rejection" ? tried : judged)) };
 }

@@ -1,12 +1,12 @@
 // The attention mask as a canvas: which node (row) may see which cached row or node (column).
 
 const LABEL = 12; // pixels, whatever the size of a cell
-const PREFIX_BINS = 27; // bins of the committed rows where it is known which of them the drafter saw
+const PREFIX_BINS = 27; // bins of the committed rows, if it is known which of them the drafter saw
 const MASK_FONT = "ui-monospace, 'DejaVu Sans Mono', monospace";
 
 function makeMask(store) {
   const canvas = html("canvas", { class: "mdv-maskpic", role: "img" });
-  const pointer = html("canvas", { class: "mdv-maskpointer", "aria-hidden": "true" }); // above the mask, so that pointing paints little
+  const pointer = html("canvas", { class: "mdv-maskpointer", "aria-hidden": "true" }); // above the mask, so that pointing repaints little
   const box = html("div", { class: "mdv-maskbox" }, html("div", { class: "mdv-masksheets" }, canvas, pointer));
   const caption = html("p", { class: "mdv-maskcaption", "data-role": "mask-caption" });
   const table = html("details", { class: "mdv-astext" }, html("summary", {}, say`The mask as text`), html("ul", {}));
@@ -25,7 +25,7 @@ function makeMask(store) {
   table.addEventListener("toggle", () => latest?.step && writeTable(table, latest));
   const room = widthKept(box, () => latest?.step && paint(latest, true));
 
-  // In the canvas's own pixels, whatever the lecture mode's zoom.
+  // In the canvas's own pixels, whatever lecture mode's zoom is.
   function pointTo(event) {
     if (!plan) return;
     const seen = canvas.getBoundingClientRect();
@@ -110,7 +110,7 @@ function blank(canvas, plan) {
   const [width, height] = [Math.round(plan.width * ratio), Math.round(plan.height * ratio)];
   const pen = canvas.getContext("2d");
   if (canvas.width === width && canvas.height === height) {
-    pen.clearRect(0, 0, plan.width, plan.height); // a canvas of the same size keeps its memory
+    pen.clearRect(0, 0, plan.width, plan.height); // a canvas of unchanged size keeps its memory
     pen.textBaseline = "alphabetic"; // as a new one has it
     return pen;
   }
@@ -157,7 +157,7 @@ function paintPrefix(pen, scene, plan, ink) {
   pen.fillText(plural(rowsInSight(scene), "row"), x + w / 2, y - 7);
 }
 
-// One path a colour: thousands of single fills would take longer than a frame.
+// One path per colour: thousands of single fills would take longer than a frame.
 function paintCells(pen, scene, plan, ink, accepted) {
   const paths = Object.fromEntries(["cell-empty", "cell", "accept"].map((name) => [name, pen.newPath ? pen.newPath() : new Path2D()]));
   const pad = plan.cell > 8 ? 1 : 0.25;
@@ -210,7 +210,7 @@ function paintLabels(pen, scene, plan, ink, accepted) {
   });
 }
 
-// The nodes whose labels have room beside each other: the pointed one first, then the accepted, then the others.
+// The nodes whose labels have room next to each other: the pointed one first, then the accepted, then the others.
 function labelsThatFit({ cell, count }, accepted, lit) {
   const chosen = [];
   const apart = (i) => chosen.every((j) => Math.abs(i - j) * cell >= LABEL);

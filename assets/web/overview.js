@@ -38,7 +38,7 @@ function placeIn(sums, value) {
 }
 
 // The committed rows of a long context in a few bins: in each the share of rows that the drafter saw, or null where
-// the trace does not say which these were.
+// the trace does not say which.
 function rowsSeen({ cache_length: length, drafter_rows: ranges }, most) {
   if (!ranges || !length) return null;
   const count = Math.min(most, length);
@@ -52,7 +52,7 @@ function rowsSeen({ cache_length: length, drafter_rows: ranges }, most) {
   return shares;
 }
 
-// How many positions every layer sees where committed rows lie before them, else null.
+// How many positions every layer sees, if there are committed rows before them, else null.
 function attentionWindow({ trace, step }) {
   const { window } = trace.model || {};
   return window && step.cache_length >= window ? window : null;
@@ -67,7 +67,7 @@ function committedWords(scene) {
   return window ? say`last ${window - 1} of ${rows}` : rows;
 }
 
-const windowWords = (scene) => (attentionWindow(scene) ? " " + say`Every layer sees the last ${attentionWindow(scene)} positions alone, its own among them.` : "");
+const windowWords = (scene) => (attentionWindow(scene) ? " " + say`Every layer sees only the last ${attentionWindow(scene)} positions, its own among them.` : "");
 
 const countSeen = ({ drafter_rows: ranges }) => ranges.reduce((sum, [start, end]) => sum + end - start, 0);
 

@@ -4,12 +4,12 @@
 function dressPage() {
   if (LANGUAGE.dressed) return; // gradio may run the head's scripts twice
   LANGUAGE.dressed = true;
-  // Left alone: the views, which translate themselves, and what a person or a model has written.
+  // Not touched: the views, which translate themselves, and what a person or a model has written.
   const OWN = ".mdv-host, .race-host, .learn-host, .talk-host, .tree-edit-host, .text-line, .language-menu";
   const WRITTEN = "textarea, script, style, code, pre";
-  // Texts that style sheets write, by the variables they take them from.
+  // Texts that style sheets show, by the variables that hold them.
   const OF_STYLES = {
-    "--text-charts-live": phrase("Charts of the run before: they are drawn anew when this run ends."),
+    "--text-charts-live": phrase("Charts of the previous run: they are drawn again when this run ends."),
     "--text-charts-former": phrase("The charts, too, are of the run above."),
     "--text-stopping": phrase("Stopping…"),
   };

@@ -1,4 +1,4 @@
-// The way between the cards of the view on a phone, where they lie side by side: a button a card.
+// The way between the cards of the view on a phone, where they lie side by side: one button per card.
 
 function makePager(grid, cards) {
   const buttons = new Map(cards.map(([name, card]) =>

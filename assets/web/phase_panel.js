@@ -11,7 +11,7 @@ function makePhasePanel(store) {
   const body = [html("div", { class: "mdv-phasetold" }, words, shapes), picture];
   const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
-  // The picture is as wide, but hidden at first: what is drawn is not to move once guesses fly to it.
+  // The picture is as wide, but hidden at first: the drawing must not move once guesses fly to it.
   const room = widthKept(head, () => latest?.step && latest.phase && paint(latest));
   let latest = null;
   linkNodes(store, picture);
@@ -20,7 +20,7 @@ function makePhasePanel(store) {
     store.set({ playing: false, phase: state.phase === name ? null : name, hover: null });
   }
 
-  // The next or the previous phase, over the border of the step; `playing` is left as it is.
+  // The next or the previous phase, across the border of the step; `playing` is left as it is.
   function move(direction) {
     const { trace: { steps }, index, phase } = state;
     const own = phasesOf(steps[index]);
@@ -54,7 +54,7 @@ function makePhasePanel(store) {
   function draw(scene, changed) {
     latest = scene;
     if (!scene.step) {
-      for (const part of body) part.hidden = true; // else the words of the run before stay
+      for (const part of body) part.hidden = true; // otherwise the words of the previous run stay
       return;
     }
     if (!onlyLights(changed)) {

@@ -6,7 +6,7 @@ const PHASE_TITLES = {
   propose: phrase("Propose"), layout: phrase("Lay out"), mask: phrase("Mask"), verify: phrase("Verify"), accept: phrase("Accept"), commit: phrase("Commit"),
   next: phrase("Next root"),
 };
-// By which of the engine's four clocks a phase is timed; the phase of the clock's name shows its share.
+// Which of the engine's four clocks times a phase; the phase with the clock's name shows its share.
 const TIMED_BY = { propose: "propose", layout: "propose", mask: "verify", verify: "verify", accept: "accept", next: "accept", commit: "commit" };
 
 // Those whose picture is the step's row of cache slots.
@@ -18,21 +18,21 @@ const phasesOf = (step) => (sizeOf(step) > 1 ? PHASE_ORDER : ["verify", "commit"
 // How far a step has come: the place of the shown phase; a whole step is beyond all of them.
 const STAGE = Object.fromEntries(PHASE_ORDER.map((name, i) => [name, i]));
 
-// The phase to show in a step that may not have it: itself, or the next that there is.
+// The phase to show in a step that may not have it: itself, or the next one in the step.
 function phaseIn(step, phase) {
   if (!phase) return null;
   const own = phasesOf(step);
   return own.find((name) => STAGE[name] >= STAGE[phase]) ?? own.at(-1);
 }
 
-// A recording's milliseconds are of another day and machine than the tabs' speeds, so only shares are shown.
+// A recording's milliseconds come from another day and machine than the tabs' speeds, so only shares are shown.
 const isRecording = ({ note, failure }) => Boolean(note && !failure);
 
 function timeWords(step, phase, recording) {
   if (!step.ms) return "";
   const clock = TIMED_BY[phase];
   if (clock !== phase && phasesOf(step).includes(clock)) return say`time counted with “${say(PHASE_TITLES[clock])}”`;
-  if (recording && step.index === 0) return ""; // it was timed cold, so its shares are those of no other step
+  if (recording && step.index === 0) return ""; // it was timed cold, so its shares are unlike those of other steps
   const ms = step.ms[clock] ?? 0;
   const share = Math.round((100 * ms) / (step.ms.total || 1));
   return recording ? say`${share} % of the step in this recording` : say`${decimal(ms, ms < 10 ? 2 : 1)} ms, ${share} % of the step`;
@@ -58,7 +58,7 @@ function shapesOf({ trace, step }, phase) {
   return shapes[phase];
 }
 
-// How many heads were asked, 0 for a drafter without heads: for a dynamic tree all there are, also those without a node.
+// How many heads were asked, 0 for a drafter without heads; for a dynamic tree all heads, even those without a node.
 function headsOf(step, trace) {
   const seen = Math.max(0, ...step.nodes.map((node) => node.origin.head ?? 0));
   return seen && trace && dynamicNodes(trace) ? allHeads(trace) || seen : seen;
@@ -118,8 +118,8 @@ function acceptWords({ step, ruling, config, hypothetical, verdict }) {
     typical: say`A node passes when the model’s p is above its bar, min(ε, δ·e^−H) with ε = ${setting(epsilon)}, δ = ${setting(delta)}; H is how undecided the model is there.`,
     greedy: say`A node passes when it is the model’s own most likely token.`,
     match: say`The model draws one token at each node; a guess passes when it is that token.`,
-    nucleus: say`For each path from the root to a leaf the model draws a token anew at each of its nodes; a guess passes when it is that token on a path, and the longest path that was drawn is kept.`,
-    rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. After a refused guess p is what it has beyond q; where all are refused, the model draws from that rest.`,
+    nucleus: say`For each path from the root to a leaf the model draws a new token at each of its nodes; a guess passes when it is that token on a path, and the longest path that was drawn is kept.`,
+    rejection: say`A guess passes when a random number u in [0, 1) is below p/q, the model’s p over the drafter’s q; a drafter that does not draw has q = 1. After a refused guess, p is reduced to what exceeds q; where all are refused, the model draws from that rest.`,
   }[ruling] || say`The rule judges each node.`;
   const passed = verdict.passes.filter((passes, i) => i > 0 && passes).length;
   const guesses = plural(step.nodes.length - 1, "guess", "guesses");

@@ -21,7 +21,7 @@ const columnTexts = (plan) => plan.columns.map((name, depth) =>
 
 const setSize = (picture, width, height, zoom = 1) => fill(picture, { width: width * zoom, height: height * zoom, viewBox: `0 0 ${width} ${height}` });
 
-// From the right end of a node to the left end of its child, by the columns and rows that both stand in.
+// From the right end of a node to the left end of its child, by the columns and rows of both.
 function edgePath(plan, fromDepth, fromRow, toDepth, toRow) {
   const half = plan.style.height / 2;
   const [x1, y1] = [plan.x(fromDepth) + plan.style.width, plan.y(fromRow) + half];

@@ -1,4 +1,4 @@
-// What is to be said beside a control: that it counts for nothing, or only for the next run.
+// The note next to a control: that it has no effect, or only on the next run.
 
 // By the name of a setting, "" for nothing. `made`: the settings that the shown run was made with, `settings`: those
 // of the controls now, `hypothetical`: those that the shown step is judged by instead, if it is.
@@ -12,7 +12,7 @@ function notesOf(made, settings, hypothetical) {
   return notes;
 }
 
-// Writes notes beside the controls of the tab that `part` stands in; also beside those that come later, as a folded
+// Writes notes next to the controls of the tab that holds `part`; also next to those that come later, as a folded
 // part of the page has no controls yet.
 function noteWriter(part) {
   const desk = part.closest(".desk");
@@ -48,10 +48,10 @@ function sameSetting(name, made, settings) {
   return typeof a === "number" && typeof b === "number" ? near(a, b) : a === b;
 }
 
-// The name of a method whose drafter also copies from the text, where it has weights to be joined.
+// The name of a method whose drafter also copies from the text, if it has weights to join.
 const wholeMethod = (name, copies) => (copies && METHODS[`${name}+lookup`] ? `${name}+lookup` : name);
 
-// Why settings count for nothing beside the others, by name; "" where they count.
+// Why settings have no effect given the others, by name; "" where they have one.
 function idleSettings(settings) {
   const bar = idleBar(settings);
   const idle = { epsilon: bar, delta: bar };
@@ -66,7 +66,7 @@ function idleSettings(settings) {
   return idle;
 }
 
-// Why ε and δ count for nothing with these settings and what would change that, in one sentence of both, or "".
+// Why ε and δ have no effect with these settings and what would change that, in one sentence, or "".
 function idleBar({ acceptance, temperature, method }) {
   if (!drafts(method)) return say`ε and δ have no effect: this method guesses nothing`;
   const greedy = temperature <= 0;
@@ -74,12 +74,12 @@ function idleBar({ acceptance, temperature, method }) {
   return greedy ? say`ε and δ have no effect: choose the rule “typical” and T > 0` : say`ε and δ have no effect: choose the rule “typical”`;
 }
 
-// Which run the view still shows though it is not that of the mode beside it, or "". A run's `mode` is that of
+// Which run the view still shows although it is not that of the chosen mode, or "". A run's `mode` is that of
 // Watch when it was asked for; a recorded run, which has none, is a text's.
 function formerWords({ made, settings, putAway }) {
   const mode = made?.mode || "complete";
   const next = settings?.mode === "complete" ? say`run the prompt to see its own` : say`send a message to see the reply’s`;
-  if (mode === "chat" && putAway.includes(made)) return say`These are the steps of the conversation before: ${next}.`;
+  if (mode === "chat" && putAway.includes(made)) return say`These are the steps of the previous conversation: ${next}.`;
   if (!settings?.mode || settings.mode === mode) return "";
   return mode === "chat" ? say`These are the steps of the chat’s last reply: ${next}.` : say`These are the steps of a text, not of this conversation: ${next}.`;
 }

@@ -1,7 +1,7 @@
 // The state of one view, and the messages that change it. Knows nothing about drawing.
 
 const STREAMED = ["index", "follow", "revision"]; // state that the steps of a live run change
-const LIVE_MS = 100; // between two drawings of a live run that is followed: drawing takes time from the engine
+const LIVE_MS = 100; // between two drawings of a live run that is being followed: drawing takes time from the engine
 const POINTING = ["hover", "cell", "node", "pinned"];
 const onlyLights = (changed) => [...changed].every((name) => POINTING.includes(name));
 
@@ -9,7 +9,7 @@ function makeStore(draw) {
   const state = {
     trace: null, packed: null, tables: null, run: null, note: "", failure: "", live: false,
     index: 0, follow: true, node: null, pinned: false, hover: null, cell: null, phase: null, unfolded: false,
-    key: null, bytes: 0, lost: "", // a run with steps on the server: its name there, about its size, why details are missing
+    key: null, bytes: 0, lost: "", // a run with steps on the server: its name there, its approximate size, why details are missing
     settings: null, asked: null, made: null, beside: null, putAway: [], labels: "tokens", playing: false, speed: 1, revision: 0,
   };
   const windows = makeWindows({ state, set, redraw });
@@ -77,7 +77,7 @@ function sceneOf(state) {
   const ruling = rulingOf(hypothetical || config);
   const step = hypothetical && ruling === "typical" ? reheated(trace, made, heatOf(config), hypothetical.temperature) : made;
   const verdict = !hypothetical ? recorded : ruling === "greedy" ? greedyVerdict(step) : typicalVerdict(step, hypothetical.epsilon, hypothetical.delta);
-  const inTree = (node) => (node !== null && node < step.nodes.length ? node : null); // it may be of the step shown before
+  const inTree = (node) => (node !== null && node < step.nodes.length ? node : null); // it may belong to the step shown before
   const lit = inTree(state.hover ?? state.node);
   const explained = (state.pinned ? inTree(state.node) : lit) ?? verdict.path.at(-1);
   const family = new Set(lit === null ? [] : lineage(recorded.parents, lit));
@@ -85,8 +85,8 @@ function sceneOf(state) {
   return { state, trace, config, steps: trace.steps, step, index, recorded, hypothetical, ruling, verdict, lit, family, explained, phase, stage: STAGE[phase] ?? PHASE_ORDER.length };
 }
 
-// Apply what the server sent (the format is written down in ui/records/messages.py). What wants to be confirmed is
-// confirmed once it is drawn, or soon after where the browser draws nothing, as in a tab in the background.
+// Apply what the server sent (the format is written down in ui/records/messages.py). A message to be confirmed is
+// confirmed once it is drawn, or soon after if the browser draws nothing, as in a background tab.
 function receive(store, text) {
   if (!text) return;
   const message = JSON.parse(text);
@@ -108,7 +108,7 @@ function apply(store, message, key = null) {
   const fresh = { run: message.run, index: 0, node: null, pinned: false, hover: null, cell: null, playing: false, phase: null,
     note: "", failure: "", beside: null, key, bytes: 0, lost: "" };
   if (message.kind === "trace") {
-    const own = message.settings || null; // the page sets its controls to them as well
+    const own = message.settings || null; // the page also sets its controls to them
     const trace = unpackedTrace(message.trace);
     const index = Math.min(Math.max(0, trace.steps.length - 1), message.at === "turning" ? turningStep(trace) : message.at || 0);
     store.set({ ...fresh, index, trace, packed: message.trace, note: message.note || "", live: false, follow: false, beside: message.beside || null, key: null });
@@ -137,7 +137,7 @@ function begin(store, fresh, head) {
 function appendSteps(store, message) {
   const { state } = store;
   const { steps } = state.trace;
-  if (message.first !== steps.length) return; // told already, or what they name is not known here
+  if (message.first !== steps.length) return; // already known, or what they refer to is not known here
   addTables(state.tables, message);
   for (const name of TABLES) state.packed[name].push(...message[name]);
   for (const step of message.steps) steps.push(unpackedStep(step, steps.length, state.tables));

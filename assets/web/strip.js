@@ -2,12 +2,12 @@
 
 const PAGE_STEPS = 16;
 const PAGE_TOKENS = 100; // tokens of the prompt
-const WHOLE_PAGES = 32; // a longer text is not laid out as a whole: a browser is slow with tens of thousands of tokens
+const WHOLE_PAGES = 32; // a longer text is not laid out whole: a browser is slow with tens of thousands of tokens
 const PAGES = 8; // pages of a long text that are drawn, more where a step has few tokens
 const LEAST_TOKENS = 320; // laid out, so that they fill more than the box
-const TURN = 3; // pages by which the text goes on where a reader scrolls to an end of it
+const TURN = 3; // pages added when a reader scrolls to either end of what is laid out
 const EDGE = 48; // pixels from there
-const READING_MS = 1000; // after a wheel, a finger or a key, scrolling is a reader's
+const READING_MS = 1000; // after a wheel, touch or key event, scrolling is the reader's
 
 function makeStrip(store) {
   const box = html("div", { class: "mdv-strip", "data-role": "text", tabindex: "0", role: "group", "aria-label": say`Text so far` });
@@ -122,7 +122,7 @@ function makeStrip(store) {
     return Math.min(WHOLE_PAGES, Math.max(PAGES, Math.ceil(LEAST_TOKENS / PAGE_STEPS / each)));
   }
 
-  // Which pages to lay out for a step: all of them where they are few, else those around it.
+  // Which pages to lay out for a step: all of them if they are few, else those around the step.
   function around(position) {
     const count = pageCount();
     if (count <= WHOLE_PAGES) return [0, count - 1];
@@ -134,7 +134,7 @@ function makeStrip(store) {
     return [first, first + pages - 1];
   }
 
-  // The text goes on; what is in sight stays where it is.
+  // More text is laid out; what is in sight stays where it is.
   function turn(by) {
     const pages = pagesAtOnce();
     const first = Math.max(0, Math.min(pageCount() - pages, drawn.first + by));
@@ -191,7 +191,7 @@ function makeStrip(store) {
     if (moved || changed.has("trace") || changed.has("revision")) afterwards.push(() => showGroup(current));
   }
 
-  // The tokens that the guess in question, and those it hangs on, were copied from.
+  // The tokens that the shown guess and its ancestors were copied from.
   function markSources(scene) {
     for (const token of drawn.sources) token.classList.remove("source");
     drawn.sources = scene.step ? sourcesOf(scene.step, scene.explained).map(tokenAt).filter(Boolean) : [];
@@ -226,7 +226,7 @@ function makeStrip(store) {
   function showGroup(group) {
     const seen = box.getBoundingClientRect();
     if (!seen.width) return; // not shown
-    // In the box's own pixels, whatever the lecture mode's zoom.
+    // In the box's own pixels, whatever lecture mode's zoom is.
     const within = (y) => ((y - seen.top) * box.offsetWidth) / seen.width + box.scrollTop;
     const { top, bottom } = group.getBoundingClientRect();
     reveal(box, 0, within(top), 0, within(bottom), 24, false);
@@ -259,14 +259,14 @@ function sourcesOf(step, node) {
   return places;
 }
 
-// The mark stands after the token's own text, but before a line break at its end: else it would begin the next line.
+// The mark stands after the token's own text, but before a line break at its end: otherwise it would begin the next line.
 function markToken(token, mark) {
   const { lastChild } = token;
   const breaks = lastChild instanceof Text && lastChild.data === "\n";
   token.insertBefore(html("sup", {}, mark), breaks ? lastChild : null);
 }
 
-// Running text: blanks stay blanks, but a line break also shows its sign, and lone blanks get one.
+// Running text: blanks stay blanks, but a line break also shows its sign, and single blanks get one.
 function readable(target, text, tokenId) {
   if (text.trim() === "" && !text.includes("\n")) {
     if (tokenId !== undefined) target.append(html("span", { class: "mdv-sign" }, visible(text, tokenId)));

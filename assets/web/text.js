@@ -43,7 +43,7 @@ function clip(text, pixels, font) {
   return chars.join("") + "…";
 }
 
-// A probability: two decimals where they say enough, else two significant digits. Below 1 it never reads as 1.
+// A probability: two decimals where these suffice, else two significant digits. Below 1 it never reads as 1.
 function probability(value) {
   if (!isKnown(value)) return "–";
   if (value === 0 || value >= 0.0995) return decimals(value, 8);
@@ -66,7 +66,7 @@ function inDigits(value, digits) {
 const shortP = (value) => (!isKnown(value) ? "–" : value < 0.00995 ? "<.01" : value < 1 && value >= 0.9995 ? ">.999" : decimals(value, 3));
 const setting = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(3))) : "–");
 
-// Two numbers to be compared in a sentence: the fewest digits, but two at least, that compare as the numbers do.
+// Two numbers to be compared in a sentence: the fewest digits, but at least two, that compare as the numbers do.
 function pairOf(a, b) {
   if (probability(a) !== probability(b) || a === b) return [probability(a), probability(b)];
   for (let digits = 3; digits < 12; digits++) {
@@ -78,7 +78,7 @@ function pairOf(a, b) {
 
 // Never "-0.00": a number that rounds to zero has no sign.
 const decimal = (value, digits = 2) => (isKnown(value) ? value.toFixed(digits).replace(/^-(?=0(\.0*)?$)/, "") : "–");
-// Other languages have a text for the plural alone, with and without its number.
+// Other languages have a text only for the plural, with and without its number.
 const noun = (count, word, many = word + "s") => LANGUAGE.lookup(many) ?? (count === 1 ? word : many);
 const plural = (count, word, many = word + "s") => (LANGUAGE.lookup("{0} " + many) ? say("{0} " + many, count) : count + " " + noun(count, word, many));
 
@@ -97,7 +97,7 @@ function originTag({ origin }) {
   return isKnown(origin.rank) ? say`head ${origin.head}, guess ${origin.rank + 1}` : say`head ${origin.head}`;
 }
 
-// What is known of a drafter (METHODS: medusa_core/trace/replay/view.py), or made up for one that is not known here.
+// What is known of a drafter (METHODS: medusa_core/trace/replay/view.py), or made up for an unknown one.
 const methodOf = (name) => METHODS[name] || { title: name || "", mark: (name || "?")[0], weights: false, sequential: false, settings: [] };
 
 // Whether a run of this method has guesses at all; plain decoding has none, and so no mark for them.
@@ -110,7 +110,7 @@ function nodeTag({ origin }) {
   return [methodOf(origin.by).mark, origin.label].filter(Boolean).join(" ");
 }
 
-// A trace's settings in one list: those of the run, with the acceptance rule's own beside them.
+// A trace's settings in one list: those of the run, along with the acceptance rule's own.
 const settingsOf = (config = {}) => ({
   ...RUN_SETTINGS, // a trace leaves most of them out at their defaults
   ...config, ...config.acceptance?.settings,

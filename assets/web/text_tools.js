@@ -1,4 +1,4 @@
-// Beside the text: the whole of it for the clipboard, and, where not all of it is laid out, a search.
+// Next to the text: the whole of it for the clipboard, and, where not all of it is laid out, a search.
 
 function makeTextTools(store) {
   const copy = html("button", { type: "button", "data-act": "copy-text", title: say`Copy the prompt and the whole text`, onclick: copyText }, say`copy`);

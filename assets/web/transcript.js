@@ -3,7 +3,7 @@
 const NAMES = { user: phrase("You"), assistant: phrase("Model") };
 const NEAR = 40; // pixels from the end that still count as reading along
 
-// `before`: what a transcript in another language has told, to be shown again.
+// `before`: what a transcript in another language has shown, to be shown again.
 function mountTranscript(host, before = []) {
   let told = []; // the conversation as it was last shown, and what has been added since
   const list = html("div", { class: "talk", role: "log", "aria-label": say`Conversation`, tabindex: "0" });
@@ -70,7 +70,7 @@ function row({ role, pieces, read, figures }) {
 
 function write(words, pieces) {
   for (const { text, drafted } of pieces) {
-    // What a reply begins with parts it from the question before, which its own box does here.
+    // A reply's leading blanks separate it from the question, which its own box does here.
     const shown = words.begun ? text : text.trimStart();
     words.begun ||= shown !== "";
     words.append(drafted ? html("span", { class: "talk-drafted" }, shown) : shown);

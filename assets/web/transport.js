@@ -2,7 +2,7 @@
 
 const STEP_MS = 900; // at speed 1
 const PHASE_MS = 2400; // time to read a sentence
-const AWAITING_MS = 50; // between two looks whether a step's details have come
+const AWAITING_MS = 50; // between checks whether a step's details have come
 const THUMB = 18; // width of the scrubber's thumb in view.css
 const LEAST_PITCH = 2.2; // pixels from one bar to the next
 const ICONS = {
@@ -47,7 +47,7 @@ function makeTransport(store, phases) {
     timer = null;
     if (!state.playing || !state.trace || !card.isConnected) return;
     if (isBrief(state.trace.steps[state.index]) && !state.lost) {
-      timer = setTimeout(advance, AWAITING_MS); // for its tree
+      timer = setTimeout(advance, AWAITING_MS); // waits for its tree
       return;
     }
     if (state.phase) phases.move(1);
@@ -77,7 +77,7 @@ function makeTransport(store, phases) {
     range.disabled = total < 2;
     counter.classList.toggle("is-long", total > 999);
     counter.replaceChildren(html("b", {}, total ? index + 1 : 0), ` / ${total}`);
-    // A screen reader tells single moves, not every step of a running film.
+    // A screen reader announces single moves, not every step of a playback.
     summary.setAttribute("aria-live", playing || (live && follow) ? "off" : "polite");
     const { asked, made, failure } = scene.state;
     const ended = !live && !failure && asked && made === asked && total > 1 && index === total - 1; // a live run leaves its reader at its end
@@ -91,7 +91,7 @@ function makeTransport(store, phases) {
       paintTicks(scene);
     } else {
       range.removeAttribute("aria-valuetext");
-      ticks.width = 0; // empties the canvas of the bars of the run before
+      ticks.width = 0; // clears the previous run's bars from the canvas
     }
   }
 
@@ -100,7 +100,7 @@ function makeTransport(store, phases) {
     if (width < 20) return;
     const pen = blank(ticks, { width, height });
     const { tokens, most } = sumsOf({ steps });
-    // Of a long run a bar stands for several steps and is as high as their mean.
+    // In a long run a bar stands for several steps and is as high as their mean.
     const together = Math.max(1, Math.ceil(steps.length / Math.max(1, Math.floor((width - THUMB) / LEAST_PITCH))));
     const pitch = ((width - THUMB) * together) / Math.max(1, steps.length - 1);
     const bar = Math.max(1.5, Math.min(14, pitch * 0.66));

@@ -2,12 +2,13 @@
 
 const DENSE_FROM = 18; // rows
 const TALLEST = 500; // pixels of the scrolling box, more on a tall screen
-// A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be read, and
-// where wide ones would be smaller than `legible`. Where that comes of many rows, chips of one line are larger. Columns
-// move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree is at least of the size `free` then.
+// A whole tree is drawn no smaller than `least`. In a box below `slim` pixels its chips are slim, so that they can be
+// read, as well as where wide ones would be smaller than `legible`. Where many rows are the reason, chips of one line are
+// larger. Columns move apart, up to `gap`, to fill the width; where the box is as high as its tree, the tree then has at
+// least the size `free`.
 const WHOLE = { least: 0.5, slim: 560, legible: 0.72, free: 0.9, most: 1.5, gap: 96 };
 const HEADER = 24; // height of the columns' names, which are scaled with the tree
-const SPARE = 8; // pixels of the box around both
+const SPARE = 8; // pixels around both in the box
 const REBUILD = ["index", "trace", "settings", "revision", "phase", "unfolded"];
 
 // `whole`: a tree is as small as it must be to be seen from root to bonus, where the box has room to read it.
@@ -37,7 +38,7 @@ function makeTree(store, whole = false) {
     }
     settle();
   });
-  // A busy page is told of several changes at once, the newest last.
+  // A busy page gets several changes at once, the newest last.
   const rootSeen = new IntersectionObserver((entries) => { away.hidden = entries.at(-1).intersectionRatio > 0.6; }, { root: box, threshold: [0, 0.6, 1] });
   linkNodes(store, picture);
   dragToPan(box);
@@ -70,7 +71,7 @@ function makeTree(store, whole = false) {
     const plan = planOf(scene);
     const shape = [...plan.rowOf.keys()].join(",") + scene.recorded.parents.join(",");
     const reshaped = shown !== shape;
-    // Only parts made anew play a phase.
+    // Only newly made parts play a phase.
     if (scene.phase || zoom.phase || !zoom.plan || plan.style !== zoom.plan.style) clear();
     Object.assign(zoom, { plan, width: plan.width, height: plan.height, phase: scene.phase });
     shown = shape;
@@ -178,7 +179,7 @@ function makeTree(store, whole = false) {
   return { card, draw };
 }
 
-// Coordinates of everything drawn. The bonus token hangs after the path's end, on a row of its own if that node has
+// Coordinates of everything drawn. The bonus token hangs after the path's end, on its own row if that node has
 // children.
 // `slim`: for a narrow box. `room` is that of a whole tree.
 function planTree(scene, slim = false, room = null) {
@@ -189,13 +190,13 @@ function planTree(scene, slim = false, room = null) {
   const end = verdict.path.at(-1);
   const sameEnd = recorded.path.at(-1) === end;
   const bonus = step.bonus && sameEnd ? { depth: depths[end] + 1, row: rowOf.get(end) } : null;
-  const lines = Math.max(...rowOf.values()) + 1; // before the bonus may add one: as many in each step of trees of one shape
+  const lines = Math.max(...rowOf.values()) + 1; // before the bonus may add one: trees of one shape have equally many in each step
   const below = [...shown.filter((i) => i !== end && lineage(recorded.parents, i).includes(end)), ...folds.flatMap((fold, k) => (fold.parent === end ? ["fold" + k] : []))];
   if (bonus && below.length) {
     bonus.row = Math.max(...below.map((item) => rowOf.get(item))) + 1;
     for (const [item, row] of rowOf) if (row > bonus.row - 1) rowOf.set(item, row + 1);
   }
-  const deepest = Math.max(...depths) + 1; // with a bonus at the deepest node: columns stay where they are in all steps of a run
+  const deepest = Math.max(...depths) + 1; // with room for a bonus at the deepest node: columns stay in place over all steps of a run
   const dense = Math.max(...rowOf.values()) + 1 >= DENSE_FROM || (room && isDense(deepest + 1, lines, room));
   const style = slim ? SLIM : dense ? DENSE : AIRY;
   const rows = Math.max(...rowOf.values(), bonus ? bonus.row : 0) + 1;
@@ -208,7 +209,7 @@ function planTree(scene, slim = false, room = null) {
     largest: x(deepest) + style.width + 8, width: x(last) + style.width + (style.slim ? 5 : 8), height: y(rows - 1) + style.height + 12 };
 }
 
-// The gap with which so many columns fill the width, at the size that the height allows.
+// The gap with which the columns fill the width, at the size that the height allows.
 function gapOf(style, columns, lines, { width, height, most = WHOLE.most }) {
   const scale = Math.min(most, height / ((lines + 1) * style.pitch + HEADER));
   const free = width / scale - columns * style.width - 16;
@@ -227,7 +228,7 @@ function columnName(nodes, depth, slim) {
   if (heads.size === 0) return slim ? say`next` : say`next step`;
   const [head] = heads;
   if (heads.size === 1 && isKnown(head)) return say`head ${head}`;
-  return slim ? String(depth) : say`depth ${depth}`; // the words side by side would touch
+  return slim ? String(depth) : say`depth ${depth}`; // the full labels would touch each other
 }
 
 function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {

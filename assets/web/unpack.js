@@ -14,7 +14,7 @@ function unpackedTrace(trace) {
   return { ...own, schema_version: 2, steps: trace.steps.map((step, index) => unpackedStep(step, index, tables)) };
 }
 
-// Makes the tables longer by those that came; an origin becomes a record once for all nodes that have it.
+// Adds the new entries to the tables; an origin becomes one record for all nodes that have it.
 function addTables(tables, news) {
   tables.tokens.push(...news.tokens);
   tables.origins.push(...news.origins.map(([by, head, rank, label, note, back = null]) => ({ by, head, rank, label, note, back })));
@@ -61,7 +61,7 @@ function unpackedAfter({ nodes, tokens, heights, log_z, entropy, penalised = [] 
   });
 }
 
-// One value a node from one a parent, in the order of their first children; or the values as they are.
+// One value per node from one per parent, in the order of their first children; or the values as they are.
 function valuesOfNodes(parents, values) {
   if (values.length === parents.length) return values;
   if (values.length === 0) return parents.map(() => null);

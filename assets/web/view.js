@@ -1,17 +1,17 @@
-// Puts the parts together: one store, one scene a frame, every part draws from it.
+// Puts the parts together: one store, one scene per frame, from which every part draws.
 
-// Mask, cache and reason of a run that goes on are drawn after its text and tree, in a frame of their own, and not more
-// often than they can be in this share of the time: drawing takes time from the engine.
+// Mask, cache and reason of a live run are drawn after its text and tree, in their own frame, and only so often
+// that they take at most this share of the time: drawing takes time from the engine.
 const REST_SHARE = 0.12;
 const MOST_REST_MS = 500; // between two drawings of them
 
-// `lecture`: whether the view has a lecture mode of its own; `whole`: whether its tree is always seen as a whole.
+// `lecture`: whether the view has its own lecture mode; `whole`: whether its tree is always seen as a whole.
 function mountDecodeView(host, styleText, { lecture = true, whole = false } = {}) {
   installStyle(styleText);
   let parts = null;
   const store = makeStore((scene, changed) => parts.draw(scene, changed));
   const uid = "mdv" + Math.random().toString(36).slice(2, 10); // several views may stand on one page
-  const builders = []; // builders of others' additions: they add them again to a view in another language
+  const builders = []; // builders of what others added: they add it again to a view in another language
 
   function receiveAndTell(text) {
     const before = store.state.live;
@@ -90,7 +90,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   function draw(next, changed) {
     const drafter = next.trace ? settingsOf(next.trace.config).method || "" : "";
     if (root.dataset.drafter !== drafter) {
-      root.dataset.drafter = drafter; // its accepted guesses have a colour of its own
+      root.dataset.drafter = drafter; // its accepted guesses have their own colour
       ink = null;
     }
     ink ??= readInks(root);
@@ -120,7 +120,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
     }
     const afterwards = []; // scrolling reads the layout, so it waits until everything is drawn
     strip.draw(scene, changed, afterwards);
-    if (!scene.brief) drawDetails(changed, afterwards); // else they stay until those of this step have come
+    if (!scene.brief) drawDetails(changed, afterwards); // otherwise the old ones stay until those of this step have come
     for (const act of afterwards) act();
     flights.after(scene);
   }
@@ -188,7 +188,7 @@ function makeBanner(undo, again) {
     card.hidden = !scene.hypothetical;
     rerun.hidden = scene.state.settings?.mode === "chat"; // a reply is not made again
     if (scene.hypothetical) words.textContent = describeWhatIf(scene) + " "
-      + say`Only this step is judged anew; the text and the later steps stay as recorded, though a real run might have gone another way.`;
+      + say`Only this step is judged again; the text and the later steps stay as recorded, though a real run might have gone another way.`;
   }
   return { card, draw };
 }
@@ -199,9 +199,9 @@ function drawBadges(box, { state, trace }) {
   const words = [];
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
-  // Before the words on the model: where there is little room, the last ones are cut.
+  // Before the words about the model: where there is little room, the last words are cut.
   if (output?.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
-  const loaded = model.base || model.name; // not the drafters that are loaded beside the one that ran
+  const loaded = model.base || model.name; // not the drafters loaded along with the one that ran
   if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
   if (config.method) words.push(["", say(methodOf(config.method).title)]);

@@ -2,9 +2,9 @@
 // (ui/serving/page_routes.py) when a reader comes to them. A run without a server keeps everything.
 
 const WINDOW = 128; // steps, as medusa_core/trace/run_record.py
-const MOST_WINDOWS = 6; // kept: around the shown step, the newest, and those that were looked at last
-const AHEAD = 24; // steps before the border of a window from which on its neighbour is fetched
-const PAUSE_MS = 60; // between two requests: of a hasty scrubber's the last one counts
+const MOST_WINDOWS = 6; // kept: around the shown step, the newest, and the most recently viewed
+const AHEAD = 24; // steps before a window's border at which its neighbour is fetched
+const PAUSE_MS = 60; // between two requests: only the last one of a quick scrub counts
 
 const windowOf = (index) => Math.floor(index / WINDOW);
 
@@ -27,9 +27,9 @@ function fillIn(steps, first, number, found, tables) {
 
 function makeWindows(store) {
   const { state } = store;
-  let kept = { trace: null, order: [] }; // windows with details, the last used one at the end
+  let kept = { trace: null, order: [] }; // windows with details, the most recently used at the end
   let asked = null; // {number, trace, life}: the request that is under way
-  let failed = null; // the window that could not be had; it is not asked for again until the reader comes back to it
+  let failed = null; // the window that could not be fetched; it is requested again only when the reader comes back to it
   let lastAsked = -PAUSE_MS;
 
   function use(number) {
@@ -60,10 +60,10 @@ function makeWindows(store) {
       for (let i = number * WINDOW; i < end; i++) steps[i] = briefOf(steps[i]);
     }
     kept.order = kept.order.filter((number) => !spare.includes(number));
-    state.packed.steps = null; // the server has the whole
+    state.packed.steps = null; // the server has the whole run
   }
 
-  // Fetch what the shown step needs; with nothing to do, its neighbours before they are needed.
+  // Fetch what the shown step needs or, if nothing, its neighbours before they are needed.
   function look(index) {
     if (!isWindowed(state)) return;
     const { steps } = state.trace;
@@ -106,7 +106,7 @@ function makeWindows(store) {
     store.redraw();
   }
 
-  // Steps with their details, for what reads several; the view keeps none of them that it does not hold already.
+  // Steps with their details, for readers of several; the view keeps none that it does not already hold.
   async function detailed(first, last) {
     const { trace, key, tables } = state;
     const steps = trace.steps.slice(first, last + 1);

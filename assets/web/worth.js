@@ -1,13 +1,13 @@
-// What a finished run came to: tokens per step, what a step cost beside one of plain decoding, the speedup that follows,
+// What a finished run came to: tokens per step, what a step cost next to one of plain decoding, the speedup that follows,
 // and whether the text is plain decoding's.
 
-// `beside` is what the server knows beside the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
+// `beside` is what the server knows besides the trace: {"timed_ms", milliseconds of a step of plain decoding and of one
 // with this tree, timed on this machine while nothing was drawn, or null; "source" and "speedup" of a recorded
-// run: which measurement the times are of, and what it found, "sized" {"nodes", "ms"} the step measured
+// run: which measurement the times come from, and what it found, "sized" {"nodes", "ms"} the step measured
 // nearest to the size of the run's trees; "small", how far the speeds of a small model carry, "untimed", why the tree "auto" was
 // not chosen by times, "faster", that this tree is faster than the run's}; null for a run from a file.
 const NOTHING_KEPT = 1.005; // tokens a step, shown with two decimals
-const SLOWED = 1.5; // times a step timed alone: from here on the page says that drawing slowed the run
+const SLOWED = 1.5; // times a step timed by itself: beyond this the page says that drawing slowed the run
 
 function worthOf({ steps, output }, beside) {
   if (!output || !steps.length) return null;
@@ -16,7 +16,7 @@ function worthOf({ steps, output }, beside) {
   const [plainMs, treeMs] = beside?.timed_ms || [null, null];
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
-  // A reader who divides what is shown is to come to the same speedup.
+  // Computed from rounded numbers, so that a reader who divides what is shown gets the same speedup.
   const sized = overhead && beside.source ? beside.sized.ms / plainMs : overhead; // a recorded run has the overhead of trees as large as its own
   return { mean, stepMs, plainMs, treeMs, overhead: sized, speedup: sized && Number(decimal(mean)) / Number(decimal(sized)) };
 }

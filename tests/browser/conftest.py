@@ -26,7 +26,7 @@ ARGUMENTS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SEEN = "try { localStorage.setItem('medusa-opening', 'seen'); } catch {}"  # no storage: no opening either
-PATIENCE = 90_000  # milliseconds: a page draws slowly on a machine that has other things to do
+PATIENCE = 90_000  # milliseconds: a page draws slowly on a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -59,13 +59,13 @@ def serve() -> Iterator[Callable[..., str]]:
 
 @pytest.fixture(scope="session")
 def serve_session(serve) -> Callable[[Session], str]:
-    """Call it with a session: serves its page as the app looks."""
+    """Call it with a session: serves its page, styled as in the app."""
     options = {"theme": gradio_theme(), "css": page_css(), "head": page_head()}
     return lambda session: serve(build_page(session), **options, footer_links=[], run_history=False)
 
 
 class Pages:
-    """Pages of one browser; notes their console errors and what they ask of other hosts."""
+    """Pages of one browser; notes their console errors and their requests to other hosts."""
 
     def __init__(self, browser: Any, shared: SharedPages) -> None:
         self._browser = browser
@@ -84,9 +84,9 @@ class Pages:
         color_scheme: str = "light",
         reduced_motion: str = "no-preference",
     ) -> Any:
-        """A page at this address; ``alone`` for one of a browser that has nothing of the others.
+        """A page at this address; ``alone`` for one whose browser shares nothing with the others.
 
-        ``newcomer``, which goes with it: the opening has not been seen there.
+        ``newcomer``, used with it: the opening has not been seen there.
         """
         page = self._browser.new_page() if alone else self._shared.take()
         if alone and not newcomer:
@@ -100,7 +100,7 @@ class Pages:
         return page
 
     def reload(self, page: Any) -> None:
-        """What the page complains of while it is left does not count: it breaks off its requests."""
+        """What the page reports while it is left does not count: its requests are cut short."""
         url = page.url
         self._ignore(page)
         page.goto("about:blank")
@@ -125,7 +125,7 @@ class Pages:
         }
 
     def close(self) -> None:
-        """Fails when a page complained."""
+        """Fails when a page reported an error."""
         for page in self._open:
             if not self._shared.owns(page):
                 page.close()
@@ -136,10 +136,10 @@ class Pages:
 
 
 class SharedPages:
-    """Pages that one test after another uses.
+    """Pages that tests reuse.
 
-    Opening the app in a page that has shown it before takes half the time: the renderer's process is there,
-    and it has compiled the app's scripts.
+    Opening the app in a page that has shown it before takes half the time: the renderer's process exists
+    and has compiled the app's scripts.
     """
 
     def __init__(self, context: Any) -> None:
@@ -157,11 +157,11 @@ class SharedPages:
         return page.context is self._context
 
     def give_back(self, page: Any, *, forget: bool = False) -> None:
-        """``forget`` what the app's page has stored in the browser; other pages cannot store anything."""
+        """``forget`` clears what the app's page has stored; other pages cannot store anything."""
         if not page.is_closed():
             if forget:
                 page.evaluate("() => { localStorage.clear(); sessionStorage.clear(); }")
-            page.goto("about:blank")  # ends what it does, as of a visitor who goes elsewhere
+            page.goto("about:blank")  # ends its work, as when a visitor goes elsewhere
             self._free.append(page)
         self._taken = [other for other in self._taken if other is not page and not other.is_closed()]
         if self._taken:
@@ -195,7 +195,7 @@ def script_page(chromium) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def open_warm_page(chromium, shared_pages) -> Iterator[Pages]:
-    """Call it with an address: a page for the tests of a module that do not mind each other's traces."""
+    """Call it with an address: a page for tests of a module that are not disturbed by each other's traces."""
     pages = Pages(chromium, shared_pages)
     yield pages
     pages.close()
@@ -208,7 +208,7 @@ def empty_page(chromium, shared_pages) -> Iterator[Any]:
     page.set_viewport_size({"width": 1440, "height": 1000})
     page.emulate_media(
         color_scheme="light", reduced_motion="no-preference"
-    )  # a test before may have changed it
+    )  # an earlier test may have changed it
     yield page
     shared_pages.give_back(page)
 
@@ -233,19 +233,19 @@ def unhurried(monkeypatch) -> None:
 
         return slow
 
-    for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever makes the steps
+    for owner, name in ((Target, "verify_all"), (GreedySteps, "run")):  # whichever of them makes the steps
         monkeypatch.setattr(owner, name, slowed(getattr(owner, name)))
 
 
 @pytest.fixture(scope="session")
 def hostile_folder(tmp_path_factory) -> Path:
-    """A tiny model that likes to say things that look like code."""
+    """A tiny model that often says things that look like code."""
     return hostile.write_model(tmp_path_factory.mktemp("models") / "hostile")
 
 
 @pytest.fixture(scope="session")
 def private_session(hostile_folder, tmp_path_factory) -> Session:
-    """Of the one app that most modules drive: everything a user of an own machine has."""
+    """The session of the app that most modules drive, with all that a user has on their own machine."""
     load = LoadConfig(str(hostile_folder), dtype="float32", device="cpu")
     return Session(load, hostile.write_assets(tmp_path_factory.mktemp("assets"), load))
 

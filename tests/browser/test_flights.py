@@ -143,7 +143,7 @@ def test_a_window_is_said_where_rows_lie_before_it(view):
     assert "1023 rows" in view.locator(".mdv-kvprefix").first.text_content()
     for caption in ("mask", "kv"):
         words = view.locator(f"[data-role={caption}-caption]").inner_text()
-        assert "Every layer sees the last 1024 positions alone" in words
+        assert "Every layer sees only the last 1024 positions" in words
     assert "context 24000 in a window of 1024" in view.locator(".mdv").first.inner_text()
     command = view.evaluate("(trace) => asCommand(recipeOf(trace))", trace)
     assert "--context=24000 --extend=window" in command

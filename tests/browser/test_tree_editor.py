@@ -174,12 +174,12 @@ def test_the_tree_to_start_from_can_be_chosen_and_taken_back(editor):
         editor.locator("#trees-start input").click()
         editor.get_by_role("option", name=name).click()
 
-    start("empty: the root alone")
+    start("empty: only the root")
     editor.wait_for_function(SIZE_IS, arg=1)
     editor.click("#trees-use-decode")
-    says(editor, ".toast-body", "The tree is the root alone")
+    says(editor, ".toast-body", "The tree is only the root")
     editor.locator(f"{EDITOR} .is-best").click()
-    start("empty: the root alone")  # once more
+    start("empty: only the root")  # once more
     editor.wait_for_function(SIZE_IS, arg=1)
     start("published: vicuna_7b_stage2")
     editor.wait_for_function(SIZE_IS, arg=64)

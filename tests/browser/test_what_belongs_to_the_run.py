@@ -46,7 +46,7 @@ def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(page):
     page.wait_for_selector("#decode-view .mdv:not(.is-former)")
     page.locator("#chat-new").click()
     page.wait_for_selector("#decode-view .mdv.is-former")
-    assert "the conversation before" in former(page)
+    assert "the previous conversation" in former(page)
     page.get_by_role("button", name="Charts of the run").click()
     for part in ("#decode-view .mdv-grid", "#charts .js-plotly-plot"):
         assert page.locator(part).first.evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"

@@ -31,8 +31,8 @@ SETTINGS = page_runs.SETTINGS | {"max_new_tokens": 8}
 
 # One for each place: no folder, config, weights, tokenizer, heads, their adapter, the run, the text.
 EVERYWHERE = {
-    "no such folder", "a config that is no JSON", "weights cut off", "a tokenizer that is no JSON",
-    "weights that are no numbers", "heads cut off", "an adapter for another width", "a tree for more heads",
+    "no such folder", "a config that is not JSON", "weights cut off", "a tokenizer that is not JSON",
+    "weights that are not numbers", "heads cut off", "an adapter for another width", "a tree for more heads",
     "empty", "too long", "an escape sequence", "half an emoji", "a letter of another tokenizer",
 }  # fmt: skip
 

@@ -105,14 +105,14 @@ def test_a_real_process_goes_on_after_bytes_that_are_no_text(shop):
     chat = _process(["chat", "--model", str(shop.engine), "--max-new-tokens", "4", *CPU])
     code, out, err = _result(chat, b"a\xffb\nabc\n")
     assert (code, bool(out.strip())) == (0, True)
-    says(told(err), PROMPTS["a byte that is no UTF-8"])
+    says(told(err), PROMPTS["a byte that is not UTF-8"])
 
 
 @pytest.mark.slow
 def test_a_real_process_ends_with_exit_code_2_and_no_traceback(shop):
     """Bytes that are not UTF-8 as an argument."""
     argument = _process(["generate", b"a\xffb", "--model", str(shop.engine), *CPU])
-    refused(_result(argument), PROMPTS["a byte that is no UTF-8"])
+    refused(_result(argument), PROMPTS["a byte that is not UTF-8"])
 
 
 def _process(argv):

@@ -1,4 +1,4 @@
-"""How files get bad: folders of the tiny engine copied and damaged, as broken downloads and mix-ups do."""
+"""How files go bad: folders of the tiny engine, copied and damaged as by broken downloads and mix-ups."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Workshop:
         return Path(shutil.copytree(self.engine, self.out / "model"))
 
     def heads(self) -> Path:
-        """A copy of the heads alone."""
+        """A copy of only the heads."""
         return Path(shutil.copytree(self.engine / "heads", self.out / "heads"))
 
 
@@ -80,7 +80,7 @@ class Trap:
 
 
 def cut(file: Path, keep: float) -> None:
-    """Leave the first part of a file, as a download that broke off does."""
+    """Leave the first part of a file, as an interrupted download does."""
     content = file.read_bytes()
     file.write_bytes(content[: int(len(content) * keep)])
 
@@ -166,7 +166,7 @@ def pickled_base(shop: Workshop, folder: Path) -> None:
 
 
 def sharded(index: dict[str, object] | None = None) -> Damage:
-    """The weights in two shards of which the second is missing; or another text for their index."""
+    """The weights in two shards, the second of which is missing; or another text for their index."""
 
     def damage(_: Workshop, folder: Path) -> None:
         state = load_file(folder / WEIGHTS)
@@ -215,7 +215,7 @@ def other_heads(change: Callable[[dict[str, torch.Tensor]], None] = lambda _: No
 
 
 def adapted(damage: Callable[[Path], object] = lambda _: None, **sizes: int) -> Callable[[Workshop], Named]:
-    """The good model with heads that bring an adapter, for a model of other sizes, or damaged."""
+    """The good model with heads that come with an adapter, for a model of other sizes, or damaged."""
 
     def build(shop: Workshop) -> Named:
         folder = shop.heads()

@@ -52,7 +52,7 @@ class Row:
     cause: str
     fix: str
     spared: frozenset[str] = frozenset()
-    only_runs_fail: bool = False  # the files load, and what is wrong shows in a run
+    only_runs_fail: bool = False  # the files load, and the fault shows in a run
 
 
 TOKENIZER = "cannot load the tokenizer in .*model: "
@@ -81,7 +81,7 @@ BASES: dict[str, Row] = {
     "a missing tensor": Row(
         base(without_tensor), r"lack model\.layers\.1\.mlp\.up_proj", "fetch or save", LM_HEAD
     ),
-    "weights that are no numbers": Row(
+    "weights that are not numbers": Row(
         base(not_numbers), "the model's output is (nan|not a number)", "fetch them again",
         LM_HEAD | {"train"}, only_runs_fail=True,
     ),
@@ -95,7 +95,7 @@ BASES: dict[str, Row] = {
     "a million layers": Row(
         base(settings(num_hidden_layers=10**6)), "names 1000000 layers, models have 1 to 1000", AGAIN
     ),
-    "a config that is no JSON": Row(base(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
+    "a config that is not JSON": Row(base(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
     "a config that is a list": Row(base(text(CONFIG, "[]")), r"config\.json is not a JSON object", AGAIN),
     "a config without a type": Row(base(text(CONFIG, "{}")), "names no model_type", AGAIN),
     "a model of unknown type": Row(
@@ -146,7 +146,7 @@ BASES: dict[str, Row] = {
         base(no_tokenizer), "has no tokenizer", "beside the weights", LM_HEAD | {"heads check"},
         only_runs_fail=True
     ),
-    "a tokenizer that is no JSON": Row(
+    "a tokenizer that is not JSON": Row(
         base(text("tokenizer.json", "{")), TOKENIZER + r".*tokenizer\.json is not JSON", AGAIN, LM_HEAD
     ),
     "a tokenizer that is a list": Row(
@@ -171,7 +171,7 @@ HEADS_CUT = r"cannot read the heads in .*medusa_lm_head\.safetensors is damaged 
 ADAPTER_MISFIT = "the adapter in .* does not fit the base model"
 TRAINED_WITH = "give --model the base these heads were trained with"
 NO_ADAPTER = frozenset({"convert", "train"})  # commands that read heads without their adapter
-BESIDE = frozenset({"convert", "train"})  # commands that do not use what lies beside the heads
+BESIDE = frozenset({"convert", "train"})  # commands that do not use the files stored with the heads
 
 HEAD_ROWS: dict[str, Row] = {
     "heads cut off": Row(heads(lambda _, folder: cut(folder / HEADS, 0.5)), HEADS_CUT, AGAIN),
@@ -207,7 +207,7 @@ HEAD_ROWS: dict[str, Row] = {
     "no such heads": Row(
         lambda shop: Named(str(shop.engine), str(shop.out / "gone")), "there is no folder", "check the path"
     ),
-    "heads with a config that is no JSON": Row(heads(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
+    "heads with a config that is not JSON": Row(heads(text(CONFIG, "{")), r"config\.json is not JSON", AGAIN),
     "an adapter cut off": Row(
         adapted(lambda folder: cut(folder / ADAPTER, 0.5)),
         r"cannot read .*adapter_model\.safetensors is",
@@ -229,7 +229,7 @@ HEAD_ROWS: dict[str, Row] = {
         adapted(lambda folder: change_json(folder / ADAPTER_CONFIG, target_modules=["odd"])),
         ADAPTER_MISFIT + ".*odd", TRAINED_WITH, NO_ADAPTER,
     ),
-    "an adapter's config that is no JSON": Row(
+    "an adapter's config that is not JSON": Row(
         adapted(lambda folder: (folder / ADAPTER_CONFIG).write_text("{")), r"_config\.json is not JSON",
         AGAIN,
         NO_ADAPTER,
@@ -238,7 +238,7 @@ HEAD_ROWS: dict[str, Row] = {
         adapted(lambda folder: change_json(folder / ADAPTER_CONFIG, peft_type="ODD")),
         r"adapter_config\.json is not the config of a LoRA", AGAIN, NO_ADAPTER,
     ),
-    "a tree that is no JSON": Row(
+    "a tree that is not JSON": Row(
         heads(text("tree.json", "[[0]")), r"tree\.json is not JSON", "write rank tuples", BESIDE
     ),
     "a tree of too many nodes": Row(
@@ -250,11 +250,11 @@ HEAD_ROWS: dict[str, Row] = {
         "has depth 4, there are 3 heads", "use a shallower tree", BESIDE | {"heads check"},
         only_runs_fail=True,
     ),
-    "accuracies that are no JSON": Row(
+    "accuracies that are not JSON": Row(
         heads(text("accuracies.json", "{")), r"accuracies\.json as JSON \(.*column 2\)",
         "anew with calibrate", BESIDE,
     ),
-    "accuracies that are no numbers": Row(
+    "accuracies that are not numbers": Row(
         heads(text("accuracies.json", "[[NaN]]")), "outside 0 to 1", "give shares", BESIDE
     ),
     "accuracies of more heads": Row(

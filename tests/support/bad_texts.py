@@ -25,7 +25,9 @@ PROMPTS: dict[str, BadText] = {
     "half an emoji": BadText(
         "abc\ud83d", r"has half a character \(U\+D83D\) at position 4", "paste it again"
     ),
-    "a byte that is no UTF-8": BadText("a\udcffb", r"half a character \(U\+DCFF\) at position 2", "as UTF-8"),
+    "a byte that is not UTF-8": BadText(
+        "a\udcffb", r"half a character \(U\+DCFF\) at position 2", "as UTF-8"
+    ),
     "a letter of another tokenizer": BadText("ab€", "tokenizer makes token 40 .* has 24", "put this model's"),
 }
 
@@ -59,7 +61,7 @@ FLAGS: dict[str, BadFlags] = {
     "a negative id": BadFlags(
         [*IDS[:-1], "--prompt-ids=-1"], "from -1 to -1, the vocabulary from 0", "use ids"
     ),
-    "an id that is no number": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write numbers with commas"),
+    "an id that is a word": BadFlags([*IDS, "1,x"], "--prompt-ids is '1,x'", "write numbers with commas"),
     "more ids than context": BadFlags(
         [*IDS, ",".join("1" * 200)], "200 tokens, the context holds 96", "shorten"
     ),
@@ -72,7 +74,7 @@ FLAGS: dict[str, BadFlags] = {
         _generate("--max-new-tokens", "9999999999"), "--max-new-tokens is 9999999999, the largest is 1000000",
         "lower"
     ),
-    "a seed that is no number": BadFlags(
+    "a seed that is a word": BadFlags(
         _generate("--seed", "x"), "--seed: invalid int value", "see .*--help"
     ),
     "an unknown flag": BadFlags(_generate("--odd"), "unrecognized arguments: --odd", "see .*--help"),

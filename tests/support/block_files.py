@@ -26,7 +26,7 @@ def write(folder, model, seed=0, block=4, layers=2):
     head = model.get_output_embeddings().weight.detach()
     drafter = BlockModel(shape, block, layers, head)
     with torch.no_grad():
-        for layer in drafter.layers:  # so that what a row sees matters
+        for layer in drafter.layers:  # so that it matters what a row sees
             layer.self_attn.q_proj.weight *= 4
             layer.self_attn.o_proj.weight *= 4
     save(drafter, folder, "tiny", torch.float32)
@@ -39,5 +39,5 @@ def block_draft(target, folder) -> BlockDraft:
 
 
 def with_block(engine, folder):
-    """The engine with such a drafter beside its others."""
+    """The engine with such a drafter in addition to its others."""
     return replace(engine, drafts={**engine.drafts, "block": block_draft(engine.target, folder)})

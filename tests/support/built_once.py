@@ -1,4 +1,4 @@
-"""Folders that are expensive to make and only read: built once a run, whichever worker needs them first."""
+"""Folders that are expensive to make and only read: built once per run, by the first worker to need them."""
 
 from __future__ import annotations
 

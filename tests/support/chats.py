@@ -44,7 +44,7 @@ TEMPLATES = {"lines": LINES, "chatml": CHATML, "vicuna": VICUNA, "inst": INST, "
 
 
 def chat_tokenizer(template: str | None) -> PreTrainedTokenizerFast:
-    """One character a token, and four special ones."""
+    """A token for each character, and four special ones."""
     vocabulary = {text: number for number, text in enumerate([*SPECIAL, "?", *CHARACTERS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="?"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")

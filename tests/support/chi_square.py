@@ -20,7 +20,7 @@ from medusa_core.drafters import make_drafter
 from medusa_core.text.stopping import Stopper
 
 LEAST_P = 1e-3
-NEW = 3  # tokens of a run
+NEW = 3  # new tokens of a run
 
 
 def counted(
@@ -33,7 +33,7 @@ def counted(
     draws: bool = True,
     **settings: Any,
 ) -> tuple[np.ndarray, int]:
-    """How often each three tokens came after ``prompt``, [V, V, V], and how many drafts were accepted.
+    """How often each triple of tokens followed ``prompt``, [V, V, V], and how many drafts were accepted.
 
     ``rule_class`` takes the place of the rule that the settings name; without ``draws`` drafters take their
     likeliest guesses.

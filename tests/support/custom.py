@@ -1,4 +1,4 @@
-"""transformers' ``generate``, plain and by Medusa, to test ours against."""
+"""transformers' ``generate``, plain and with Medusa, to test ours against."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain(model, ids=IDS, **settings):
 
 
 def by_medusa(model, heads) -> Callable[..., torch.Tensor]:
-    """``model.generate`` by Medusa on a small tree."""
+    """``model.generate`` with Medusa on a small tree."""
 
     def call(ids=IDS, **settings):
         settings = {"medusa_heads": heads, "medusa_tree": "cartesian-4x2x2"} | settings

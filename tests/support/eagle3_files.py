@@ -13,7 +13,7 @@ from medusa_core.drafters.eagle3.draft import Eagle3Draft, build, target_embeddi
 from medusa_core.drafters.eagle3.shape import DraftShape
 
 LAYERS = [0, 1, 2]  # a tiny model has two layers, so the public rule for the features does not name three
-KNOWN = [0, 2, 3, 4, 5, 7, 9, 11, 12, 14, 16, 17, 18, 20, 22, 23]  # a part of the 24 tokens of a tiny model
+KNOWN = [0, 2, 3, 4, 5, 7, 9, 11, 12, 14, 16, 17, 18, 20, 22, 23]  # some of the 24 tokens of a tiny model
 
 
 def config(known=KNOWN, **changes):
@@ -28,7 +28,7 @@ def config(known=KNOWN, **changes):
 
 
 def speculators(**changes):
-    """The same sizes as speculators writes them: those of the layer apart from the rest."""
+    """The same sizes as speculators writes them: the layer's separate from the rest."""
     layer = config() | {"rope_theta": None, "rope_parameters": {"rope_type": "default", "rope_theta": 5000.0}}
     rest = {"draft_vocab_size", "eagle_aux_hidden_state_layer_ids", "architectures"}
     said = {
@@ -101,5 +101,5 @@ def draft_for(target, known=KNOWN, seed=0, flags=()) -> Eagle3Draft:
 
 
 def with_draft(engine, **settings):
-    """The engine with such a draft model beside its other drafters."""
+    """The engine with such a draft model in addition to its other drafters."""
     return replace(engine, drafts={**engine.drafts, "eagle3": draft_for(engine.target, **settings)})

@@ -1,11 +1,11 @@
-"""EAGLE-3 written slowly and plainly: one row after the other from the text's start, no cache, no batch."""
+"""EAGLE-3 written slowly and plainly: row by row from the text's start, no cache, no batch."""
 
 from __future__ import annotations
 
 import torch
 from torch.nn.functional import silu
 
-HEADS, SIZE, THETA, EPS = 4, 8, 5000.0, 1e-5  # as eagle3_files.config says
+HEADS, SIZE, THETA, EPS = 4, 8, 5000.0, 1e-5  # as in eagle3_files.config
 
 
 def norm(x, weight):
@@ -13,7 +13,7 @@ def norm(x, weight):
 
 
 def turned(x, position):
-    """Rotary positions by complex numbers, each from numbers i and i + half of a head."""
+    """Rotary positions by complex numbers, each from numbers i and i + half a head."""
     half = x.shape[-1] // 2
     angle = position * THETA ** (-torch.arange(half) / half)
     both = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones(half), angle)

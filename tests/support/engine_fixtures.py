@@ -58,7 +58,7 @@ def heads(model):
 
 @pytest.fixture(scope="session")
 def engine(model):
-    """The tiny model with heads that are often right, and a tokenizer of one letter a token."""
+    """The tiny model with heads that are often right, and a tokenizer of one letter per token."""
     return tiny.build_engine(model, tiny.fitted_heads(model))
 
 
@@ -84,7 +84,7 @@ def corpus(tmp_path):
 
 @pytest.fixture(scope="session")
 def trained_base(tmp_path_factory):
-    """A tiny base that has learned the small corpus, as the folder of a model, and its corpus' folder."""
+    """A tiny base that has learned the small corpus, as a model's folder, and the folder of the corpus."""
 
     def build(folder):
         write_corpus(folder)
@@ -161,7 +161,7 @@ def parser_built_once():
 
 @pytest.fixture(scope="session", autouse=True)
 def limits_found_at_once():
-    """The speeds that a step's limits follow from, of a moment: each `bench` would measure over a second."""
+    """Quickly measured speeds for a step's limits: each `bench` would measure for over a second."""
     measured, read = cache(step_limits.measure_machine), step_limits.read_speed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_limits, "measure_machine", lambda *where: measured(*where, seconds=0.1))
@@ -181,7 +181,7 @@ def slow_machine(monkeypatch):
 
 @pytest.fixture
 def heard_interrupts():
-    """Handle SIGINT as in a terminal; a suite started in the background inherits that it is ignored."""
+    """Handle SIGINT as in a terminal; a suite started in the background inherits ignoring it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,7 +1,7 @@
 """Tiny random models of every decoder family that the engine is proven on, built in memory and offline.
 
 A family is a config of transformers with all sizes small. Where it can slide, its window is ``WINDOW``, far
-shorter than the texts of the tests, and its layers are of both kinds wherever the family mixes them. Token
+shorter than the texts of the tests, and its layers include both kinds wherever the family mixes them. Token
 0 is an ordinary token. Weights are wide enough for peaked distributions, so that greedy texts vary.
 """
 
@@ -76,20 +76,20 @@ class Family:
         if "text_config" not in cls.sub_configs:
             return cls(**named)
         parts = {part: _VISION for part in cls.sub_configs if "vision" in part}
-        # Both parts have a vocabulary size, and tests may ask either.
+        # Both parts have a vocabulary size, and tests may read either.
         whole = {"vocab_size": tiny.VOCABULARY} if self.model_type == "gemma3" else {}
         return cls(text_config=named, **parts, **whole)
 
     @functools.cached_property
     def text_config(self) -> PreTrainedConfig:
-        """The decoder's part, to be looked at; in a composite config its model type is another one."""
+        """The decoder's part, to read from; in a composite config it has another model type."""
         return self.config().get_text_config(decoder=True)
 
 
 _VISION = {
     "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1,
     "image_size": 8, "patch_size": 4,
-    # The same by other names, and other settings whose defaults are large in some encoders.
+    # The same under other names, and other settings whose defaults are large in some encoders.
     "embed_dim": 8, "depth": 1, "num_heads": 1, "head_dim": 8, "global_head_dim": 8, "num_key_value_heads": 1,
     "out_hidden_size": 32, "spatial_merge_size": 1, "temporal_patch_size": 1, "num_channels": 3,
 }  # fmt: skip
@@ -168,7 +168,7 @@ FAMILIES: dict[str, Family] = {
     "codegen": Family("codegen", {"rotary_dim": 4}, base=_GPT, kernels=("eager",)),
     "opt": Family("opt", {"ffn_dim": 48, "word_embed_proj_dim": 32}, base=_GPT),
     "falcon": Family("falcon", base=_GPT),
-    # Models that also read pictures or sound: given text alone they are the decoder inside.
+    # Models that also read pictures or sound: given only text they are the decoder inside.
     "gemma3, multimodal": Family(
         "gemma3", _SLIDES | {"head_dim": 8, "layer_types": MIXED, "initializer_range": 0.2}
     ),
@@ -197,12 +197,12 @@ FAMILIES: dict[str, Family] = {
 def family_model(name: str, kernel: str | None = None, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """The family's model with random weights, built once; ``kernel`` None is the family's first."""
     family = FAMILIES[name]
-    with torch.inference_mode(False):  # whatever mode the first caller is in
+    with torch.inference_mode(False):  # whatever the mode of the first caller
         return tiny.build_model(family.config(), kernel or family.kernels[0], dtype=dtype)
 
 
 def slides(name: str) -> bool:
-    """Whether the family has layers that see no more than the window."""
+    """Whether the family has layers that see only the window."""
     config = FAMILIES[name].text_config
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
     return getattr(config, "sliding_window", None) == WINDOW and "sliding_attention" in kinds

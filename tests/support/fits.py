@@ -1,4 +1,4 @@
-"""Fits that take seconds: their settings, a plan of a fixed length, and a watcher that does not look."""
+"""Fits that take seconds: their settings, a plan of a fixed length, and a watcher that ignores everything."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A lender of GPUs for the tests, with none to lend: runs go to a forked process as on a ZeroGPU Space.
+"""A lender of GPUs for the tests, which has none: runs go to a forked process as on a ZeroGPU Space.
 
-Written after what ``spaces`` 0.51 does: arguments, items and the stop event cross in the same ways, a process
-may be kept for the next run and knows nothing newer than its fork, and errors cross as a class name alone.
+Modelled on ``spaces`` 0.51: arguments, items and the stop event cross in the same ways, a process
+may be kept for the next run and knows nothing newer than its fork, and errors cross only as a class name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ForkGpu:
         self.refusal: gr.Error | None = None
         self.forks = 0
         self._idle: list[_Worker] = []
-        self._alive: list[_Worker] = []  # also those whose run was broken off
+        self._alive: list[_Worker] = []  # including those whose run was interrupted
 
     def __call__(self, *, duration: Callable[..., int]) -> Callable[[Any], Any]:
         return lambda task: self._wrapped(task, duration)
@@ -34,7 +34,7 @@ class ForkGpu:
     def forget(self) -> None:
         """End the processes: the next run gets a new one."""
         for worker in self._alive:
-            # A process that stayed would hold open pipes that it inherited, such as a browser's.
+            # A process that stayed would keep open the pipes that it inherited, such as a browser's.
             worker.process.kill()
             worker.process.join()
         self._idle, self._alive = [], []

@@ -1,7 +1,7 @@
-"""Runs recorded from public code: a few in tests/golden, the full set beside the repository when present.
+"""Runs recorded from public code: a few in tests/golden, the full set next to the repository when present.
 
-The weights of the few are rounded to float16 and compressed by xz (tests/golden/README.md): trees and tokens
-are compared exactly all the same, numbers less closely than those of the full set.
+The few have weights rounded to float16 and compressed with xz (tests/golden/README.md): trees and tokens are
+still compared exactly, numbers less closely than those of the full set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paths import BESIDE, ROOT
 
 @dataclass(frozen=True)
 class Golden:
-    """The recording of one method: in the repository, or ``full`` beside it."""
+    """The recording of one method: in the repository, or ``full`` next to it."""
 
     name: str
     full: bool
@@ -33,7 +33,7 @@ class Golden:
             return ROOT / "tests" / "golden" / self.name
         return BESIDE / "golden" / ("" if self.name == "medusa" else self.name)
 
-    @functools.cache  # noqa: B019 (a recording is never let go)
+    @functools.cache  # noqa: B019 (a recording is never released)
     def recorded(self, file: str = "runs.json") -> dict[str, Any]:
         return json.loads((self.folder / file).read_text(encoding="utf-8"))
 

@@ -1,4 +1,4 @@
-"""The environment of a process of the app, without what the tests themselves were started with."""
+"""The environment of an app process, without what the tests themselves were started with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greedy texts of every drafter beside plain decoding's.
+"""Greedy texts of every drafter, compared with plain decoding's.
 
 ``python greedy_texts.py PROMPTS TOKENS`` prints a JSON line for each method and kind of weights.
 """
@@ -24,7 +24,7 @@ KINDS = {
     "bfloat16": {"dtype": "bfloat16"},
     "8 bits": {"dtype": "bfloat16", "quantize": "8bit"},
 }
-EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it brings
+EMBEDDED = {  # drafters of the embedded model: those without weights, and those whose weights it has
     name
     for name in drafter_names()
     if not method(name).has_weights or name == "medusa" or (ROOT / "assets/model/drafters" / name).is_dir()
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def rows(prompts: int, tokens: int, *kinds: str, merged: bool = True) -> Iterator[Row]:
-    """Of all methods that the embedded model has, ``merged`` ones among them, in these kinds of weights."""
+    """The texts of all the embedded model's methods, ``merged`` ones included, in these kinds of weights."""
     for kind in kinds:
         engine = load(device="cpu", **KINDS[kind])
         assert engine.target.choice.exact, engine.info.forward

@@ -50,7 +50,7 @@ def vllm_state(heads):
 
 
 def write(folder, state, kind="safetensors", config=None):
-    """Heads in files of their own, named as the public code and the hub's tools do."""
+    """Heads in their own files, named as by the public code and the hub's tools."""
     folder.mkdir(exist_ok=True, parents=True)
     if kind == "safetensors":
         save_file(state, folder / "medusa_lm_head.safetensors")
@@ -66,7 +66,7 @@ def write(folder, state, kind="safetensors", config=None):
 
 
 def write_vllm(folder, state, **config):
-    """Heads as vLLM wants them."""
+    """Heads in vLLM's format."""
     folder.mkdir(exist_ok=True, parents=True)
     save_file(state, folder / "model.safetensors")
     settings = {"architectures": ["MedusaModel"], "model_type": "medusa", "medusa_fc_bias": True}
@@ -118,7 +118,7 @@ def hub_repository(cache, name, source, revision="main", commit="a" * 40):
 
 
 def heads_of(model, kind, dtype=torch.float32, layers=1):
-    """Heads of random blocks, then own last layers, copies of the LM head, or the LM head itself."""
+    """Heads of random blocks, then their own last layers, copies of the LM head, or the LM head itself."""
     heads = tiny.random_heads(model, 3, layers)
     lm_head = model.get_output_embeddings().weight.detach()
     last = {"own": heads.lm_weight, "copies": lm_head.expand(3, -1, -1).clone(), "shared": lm_head}[kind]

@@ -1,4 +1,4 @@
-"""A tiny model whose words are partly markup, and what the app has beside it: prompts and a recorded run."""
+"""A tiny model some of whose words are markup, and what the app has besides: prompts and a recorded run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def write_model(path: Path) -> Path:
 
 
 def write_assets(path: Path, load: LoadConfig) -> Path:
-    """Example prompts and one recorded run, as they are shipped."""
+    """Example prompts and one recorded run, in the form they are shipped in."""
     (path / "prompts.json").write_text(json.dumps(PROMPTS), "utf-8")
     config = GenerationConfig.of(acceptance="typical", temperature=0.7, max_new_tokens=24)
     trace = tiny.recorded(load_engine(load), config, [0, 7, 1]).finish()

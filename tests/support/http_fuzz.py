@@ -30,13 +30,13 @@ HEADERS = [
 
 @dataclass
 class Findings:
-    """The faults that a fuzz found."""
+    """The faults that fuzzing found."""
 
     asked: int = 0
     faults: list[str] = field(default_factory=list)
 
     def judge(self, what: str, answer: httpx.Response) -> None:
-        """Note an answer that is a server's failure without a sentence of the page."""
+        """Note an answer that is a server error without a sentence from the page."""
         self.asked += 1
         if answer.status_code >= 500 and not sentence_in(answer):
             self.faults.append(f"{what}: {answer.status_code} {answer.text[:200]}")
@@ -111,7 +111,7 @@ def to_events(site, elsewhere, rng):
         for place, block in enumerate(function.inputs if function.fn else ()):
             for value in WRONG:
                 data = [*values[:place], filled_in(value, elsewhere), *values[place + 1 :]]
-                # Each from a page of its own: one page has two runs at most, and a third is not checked.
+                # Each from its own page: one page has at most two runs, and a third is not checked.
                 body = {"fn_index": number, "session_hash": f"f{rng.randrange(10**9)}", "data": data}
                 what = f"event {number} {function.name}, {type(block).__name__} = {str(value)[:40]}"
                 yield what, "POST", f"/gradio_api/{door}", as_json(body)

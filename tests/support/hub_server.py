@@ -1,6 +1,6 @@
 """A hub on this machine: it serves folders as repositories to huggingface_hub's requests.
 
-Real HTTP, so downloads are real ones; a file can be made to come slowly or to break off.
+Real HTTP, so downloads are real ones; a file can be made to come slowly or to end early.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ PIECE = 4 * 1024
 
 @dataclass
 class Hub:
-    """What it serves and how, and the files it was asked for."""
+    """What the hub serves and how, and the files it was asked for."""
 
     repositories: dict[str, Path] = field(default_factory=dict)
     delay: float = 0.0  # seconds after each piece of a file
-    broken: str = ""  # name of a file that breaks off half way
+    broken: str = ""  # name of a file that ends half-way
     sent: list[str] = field(default_factory=list)
     endpoint: str = ""
 
 
 @contextmanager
 def serving(hub: Hub, cache: Path) -> Iterator[Hub]:
-    """Serve ``hub`` on a free port as the one that the library asks; ``cache`` keeps what it sends.
+    """Serve ``hub`` on a free port as the library's hub; ``cache`` keeps what it sends.
 
-    It looks often whether it is to end, which else takes half a second.
+    It checks often whether it should end, which otherwise takes half a second.
     """
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
     server.daemon_threads = True
@@ -58,7 +58,7 @@ def serving(hub: Hub, cache: Path) -> Iterator[Hub]:
 def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True  # else each answer waits 40 ms between its head and its body
+        disable_nagle_algorithm = True  # otherwise each answer waits 40 ms between head and body
 
         def log_message(self, *_):
             """Keep the terminal clean."""
@@ -101,7 +101,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def _file(self, name, path, whole):
             if name not in hub.repositories:
-                self._missing("EntryNotFound")  # the hub is asked for other things as well
+                self._missing("EntryNotFound")  # the library asks the hub for other things as well
                 return
             file = hub.repositories[name] / path
             if hub.broken == path and whole and path in hub.sent:

@@ -34,16 +34,16 @@ def hydra_draft(model: PreTrainedModel, *, prefix: bool) -> HydraDraft:
 
 
 def with_hydra(engine: Engine, *, prefix: bool = True) -> Engine:
-    """The engine with such heads beside its other drafters."""
+    """The engine with such heads in addition to its other drafters."""
     return replace(engine, drafts={**engine.drafts, "hydra": hydra_draft(engine.target.model, prefix=prefix)})
 
 
 def slow_state(heads: HydraHeads, config: LlamaConfig, hidden: torch.Tensor) -> torch.Tensor:
-    """What the heads read beside the path, from the hidden states [T, d] of the whole text: [d]."""
+    """What the heads read besides the path, from the hidden states [T, d] of the whole text: [d]."""
     if heads.prefix is None:
         return hidden[-1]
     one = LlamaConfig(**(config.to_dict() | {"num_hidden_layers": 1}))
-    whole = LlamaModel(one).eval()  # transformers' own model of one layer, over all rows anew
+    whole = LlamaModel(one).eval()  # transformers' own model of one layer, over all rows again
     missing, unknown = whole.load_state_dict(heads.prefix.state_dict(), strict=False)
     assert (missing, unknown) == (["embed_tokens.weight"], [])
     return whole(inputs_embeds=hidden[None], use_cache=False).last_hidden_state[0, -1]

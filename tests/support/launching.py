@@ -1,4 +1,4 @@
-"""Serving a gradio page for a test: in this process, or the app in one of its own."""
+"""Serving a gradio page for a test: in this process, or the app in its own."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PATIENCE = 120  # seconds until the app has ended
 
 
 def launch(demo: Any, **options: Any) -> str:
-    """Serve a Blocks on a free port; its address.
+    """Serve a Blocks on a free port; return its address.
 
-    Between finding a port and listening on it another process may take it, and gradio gives a page up when
-    its own first request takes too long, as on a busy machine: both are tried again.
+    Another process may take the port before it is listened on, and gradio gives up on a page when its own
+    first request takes too long, as on a busy machine: both cases are tried again.
     """
     for _ in range(TRIES - 1):
         try:
@@ -48,7 +48,7 @@ def free_port() -> int:
 
 @contextmanager
 def started(*flags: str, **environment: str) -> Iterator[tuple[int, str]]:
-    """The app in a process of its own, once it says where it listens: (its port, all lines up to then)."""
+    """The app in its own process, once it says where it listens: (its port, all lines so far)."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "app.py", "--port", str(port), *flags], cwd=ROOT, text=True,

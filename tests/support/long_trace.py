@@ -1,4 +1,4 @@
-"""A run of thousands of steps, a recorded run's repeated, as a server sends and keeps them."""
+"""A run of thousands of steps, repeated from a recorded run, as a server sends and keeps them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ui.records.messages import message_begin, message_steps
 
 
 def repeated(trace: dict, steps: int) -> dict:
-    """A trace of so many steps, whose cache grows as that of a run does."""
+    """A trace of this many steps, whose cache grows as in a real run."""
     made, length = [], trace["steps"][0]["cache_length"]
     full = [step for step in trace["steps"] if step["bonus"]]
     for index, step in enumerate(itertools.islice(itertools.cycle(full), steps)):
@@ -31,7 +31,7 @@ def kept(trace: dict) -> RunRecord:
 
 
 def windows(record: RunRecord) -> list[str]:
-    """The answers of a server to the requests for its windows."""
+    """A server's answers to the requests for its windows."""
     count = -(-len(record.steps) // 128)
     return [zlib.decompress(record.steps.window(number)).decode() for number in range(count)]
 
@@ -42,7 +42,7 @@ def numbered(key: str, message: str) -> str:
 
 
 def messages(run: str, trace: dict, together: int = 50) -> list[str]:
-    """Begin and steps, ``together`` of them in one message."""
+    """The beginning, then the steps, ``together`` of them per message."""
     tables, told = Tables(), [message_begin(run, trace)]
     for first in range(0, len(trace["steps"]), together):
         steps = [packed_step(step, tables) for step in trace["steps"][first : first + together]]

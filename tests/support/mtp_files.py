@@ -41,7 +41,7 @@ def state(model, seed=0) -> dict[str, torch.Tensor]:
 
 
 def write(folder, tensors, prefix=PREFIX):
-    """The folder with the layer beside a tensor of the model itself."""
+    """The folder with the layer and a tensor of the model itself."""
     folder.mkdir(parents=True, exist_ok=True)
     named = {prefix + name: tensor.contiguous() for name, tensor in tensors.items()}
     said = {"model_type": "deepseek_v3", "num_nextn_predict_layers": 1}
@@ -56,5 +56,5 @@ def mtp_draft(target, folder) -> MtpDraft:
 
 
 def with_mtp(engine, folder):
-    """The engine with such a layer beside its other drafters."""
+    """The engine with such a layer in addition to its other drafters."""
     return replace(engine, drafts={**engine.drafts, "mtp": mtp_draft(engine.target, folder)})

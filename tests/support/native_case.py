@@ -1,4 +1,4 @@
-"""What tests of the forward in C share: the size of their models, a text, and how far results are apart."""
+"""What tests of the forward in C share: the size of their models, a text, and how far apart results are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def text(length, seed=0):
 
 
 def off(found, wanted):
-    """How far logits are from others, relative to their spread."""
+    """The distance between two sets of logits, relative to their spread."""
     found, wanted = found.float(), wanted.float()
     return float((found - wanted).norm() / (wanted - wanted.mean()).norm())
 

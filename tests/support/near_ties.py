@@ -1,4 +1,4 @@
-"""Recorded greedy texts on any processor: of two tokens that are nearly as likely, rounding chooses."""
+"""Recorded greedy texts on any processor: rounding chooses between two almost equally likely tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from medusa_core.config import GenerationConfig
 from medusa_core.engine import Engine
 from medusa_core.trace.builder import Record
 
-TIE = 0.25  # gap of two logits; bfloat16 has no number between 16 and 16.125
+TIE = 0.25  # gap between two logits; bfloat16 has no number between 16 and 16.125
 
 
 @torch.inference_mode()
 def beside_the_choice(engine: Engine, trace: Record) -> list[float]:
-    """By how much the logit of each recorded token is below the largest one here."""
+    """How far the logit of each recorded token is below the largest one here."""
     config, prompt = trace["config"], trace["prompt"]["token_ids"]
     text = [*prompt, *trace["output"]["token_ids"]]
     names = ("penalty", "penalty_window")

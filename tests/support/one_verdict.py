@@ -1,7 +1,7 @@
 """Greedy acceptance in one sentence, and random trees with repeated guesses.
 
-The accepted node is the deepest one whose path consists of the model's choices, the first by number where
-several are as deep.
+The accepted node is the deepest one whose path consists of the model's choices, the first by number if
+several are equally deep.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import tiny
 from hypothesis import strategies as st
 
-V = 3  # so few that siblings, cousins and the model agree often
+V = 3  # so few that siblings, cousins and the model often agree
 
 
 class Case(NamedTuple):
@@ -34,7 +34,7 @@ class Case(NamedTuple):
 
 
 def tokens_above(parents: Sequence[int], tokens: Sequence[int], node: int) -> tuple[int, ...]:
-    """What the model has read at a node of a tree."""
+    """The tokens that the model has read at a node of a tree."""
     return tuple(tokens[above] for above in tiny.path_to(parents, node))
 
 

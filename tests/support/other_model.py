@@ -13,7 +13,7 @@ from medusa_core.drafters.medusa.files import save_heads
 
 
 def other_model(first: Path, parent: Path) -> Path:
-    """The folder ``other``: the first one's tokenizer, other texts, and two heads without a tree."""
+    """The folder ``other``: the first model's tokenizer, other texts, and two heads without a tree."""
     folder = shutil.copytree(first, parent / "other", ignore=shutil.ignore_patterns("heads"))
     model = tiny.frequent_zero_model(kv_heads=2, seed=7)
     model.save_pretrained(folder)

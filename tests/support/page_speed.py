@@ -5,8 +5,8 @@ run that goes on, the first picture after the page's load, the frames while the 
 a trace, and the speed of a run that is streamed into a drawing page.
 
 ``python tests/support/page_speed.py`` from the repository root; needs playwright and a chromium on the path.
-For all but the first picture and the frames the view stands alone in its page, so what is measured is its
-own work and the browser's painting of it. The other two are those of the app as it is shipped, served here.
+Except for the first picture and the frames, the page holds only the view, so what is measured is its own work
+and the browser's painting of it. The other two are measured in the app as shipped, served here.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ ACTS = """() => {
 }""".replace("STEPS", str(STEPS))
 
 
-# How long after the tree the mask shows the same step, by what both say of it.
+# How long after the tree the mask shows the same step, judged by their attributes.
 LAGS = """async ([messages, wait]) => {
   const root = document.querySelector(".mdv");
   const mask = root.querySelector(".mdv-maskpic");
@@ -146,7 +146,7 @@ def percentile(times: list[float], share: float) -> float:
 
 
 def answers(page: Any, trace: dict) -> int:
-    """Print how long the view takes to answer; how many of the figures are too slow."""
+    """Print how long the view takes to answer; return how many of the figures are too slow."""
     slow = 0
     page.evaluate("(text) => window.view.receive(text)", message_trace("speed", trace))
     page.wait_for_selector(".mdv-node")
@@ -172,7 +172,7 @@ def lags(page: Any, trace: dict) -> int:
 
 
 def first_pictures(browser: Any, address: str) -> int:
-    """Print the time to the first tree, in a browser that has nothing of the page and in one that has."""
+    """Print the time to the first tree, in a browser without a cached copy of the page and in one with it."""
     times = []
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     for _ in range(LOADS):
@@ -208,7 +208,7 @@ def frames(browser: Any, address: str) -> int:
 
 
 def streamed_runs(browser: Any, address: str) -> None:
-    """Print tokens per second of runs that the page draws meanwhile, from their first step to their last."""
+    """Print tokens per second of runs that the page draws as they go, from first step to last."""
     runs: list[list[tuple[float, int]]] = []
     add = TraceBuilder.add
 
@@ -256,7 +256,7 @@ def main() -> int:
         beyond = answers(page, trace) + lags(page, trace)
         page.close()
         session = Session(LoadConfig())
-        session.load()  # as soon as the server is up the app loads it, which is not what is measured
+        session.load()  # the app loads it as soon as the server is up, which is not measured here
         demo = build_page(session)
         address = launch(demo, theme=gradio_theme(), css=page_css(), head=page_head())
         beyond += first_pictures(browser, address) + frames(browser, address) + (size > MOST_MEGABYTES)

@@ -1,4 +1,4 @@
-"""The tiny model with its weights in PyTorch's pickles, as repositories from before safetensors have them."""
+"""The tiny model with its weights in PyTorch's pickles, as in repositories older than safetensors."""
 
 from __future__ import annotations
 

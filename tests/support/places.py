@@ -1,4 +1,4 @@
-"""Turns the page to its parts, as `ui/tabs/layout.py` nests them, and waits for what a part says."""
+"""Opens the page's parts, as `ui/tabs/layout.py` nests them, and waits for what a part says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from paths import ROOT
 
 
 def _tabs(node: ast.AST, place: str | None = None) -> Iterator[tuple[str, str | None]]:
-    """(tab, the tab it stands in) of each ``with gr.Tab(…)``, in their order."""
+    """(tab, the tab around it) of each ``with gr.Tab(…)``, in order."""
     for child in ast.iter_child_nodes(node):
         name = place
         for item in child.items if isinstance(child, ast.With) else ():
@@ -22,7 +22,7 @@ def _tabs(node: ast.AST, place: str | None = None) -> Iterator[tuple[str, str | 
 
 
 PLACE_OF = dict(_tabs(ast.parse((ROOT / "ui" / "tabs" / "layout.py").read_text(encoding="utf-8"))))
-PARTS = [name for name in PLACE_OF if name not in PLACE_OF.values()]  # tabs without tabs of their own
+PARTS = [name for name in PLACE_OF if name not in PLACE_OF.values()]  # tabs without inner tabs
 
 
 SAYS = """([where, words]) => {
@@ -37,7 +37,7 @@ def says(page: Any, where: str, words: str) -> None:
 
 
 def drawn(page: Any) -> None:
-    """Wait until what was changed is drawn: the next frame draws it, and the one after that comes later."""
+    """Wait until a change is drawn: the next frame draws it, so the one after that comes later."""
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 

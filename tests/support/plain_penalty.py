@@ -23,7 +23,7 @@ def likely(logits, temperature, min_p):
 
 
 def truncated(logits, temperature, *, top_k=0, top_p=1.0, min_p=0.0):
-    """Logits [V] in which only the likeliest tokens are possible; of equally likely ones all or none."""
+    """Logits [V] in which only the likeliest tokens are possible; of equally likely ones, all or none."""
     if top_k:
         least = sorted(logits.tolist(), reverse=True)[:top_k][-1]
         logits = torch.tensor([x if x >= least else -math.inf for x in logits.tolist()])

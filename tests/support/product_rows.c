@@ -1,6 +1,6 @@
-/* Products for a processor that Python's tests do not run on: a row alone against the row in a batch, and both
-   against sums in double precision. Prints the largest error; ends with 1 where bits differ, with 2 where a row
-   of whole numbers is not the row. */
+/* Products for a processor that Python's tests do not run on: a row by itself against the row in a batch, and both
+   against sums in double precision. Prints the largest error; exits with 1 if bits differ, with 2 if a row
+   of whole numbers is off by more than half a unit. */
 
 #include "model.h"
 #include <stdio.h>

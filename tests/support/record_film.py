@@ -2,7 +2,7 @@
 
 It opens the app with the embedded model in a headless Chromium, runs an example of the page and saves the
 Share menu's own film of its first steps. Needs playwright and a chromium on the path. Every version of the
-file stays in the repository's history, so renew it only when the film has come to look different.
+file stays in the repository's history, so renew it only when the film looks different.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ui.tabs.layout import (  # noqa: E402
 
 EXAMPLE = "Story: the lost kite"
 STEPS = 6
-LARGEST = 1_500_000  # bytes, for a reader of the README who has a slow connection
+LARGEST = 1_500_000  # bytes, for readers of the README on a slow connection
 
 
 def main() -> int:

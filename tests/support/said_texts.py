@@ -1,4 +1,4 @@
-"""The English texts that the page says by itself, as they stand in its scripts and in the server's code."""
+"""The page's own English texts, as they stand in its scripts and in the server's code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STRING = re.compile(r"\"(?:[^\"\\]|\\.)*\"")
 
 
 def of_method(found: Method) -> set[str]:
-    """What a drafter, or two of them, say of themselves."""
+    """What a drafter, or two of them, say about themselves."""
     drafting = found.drafting
     shared = {*drafting.reads, *drafting.levels, drafting.feeds} if drafting else set()
     return (own_texts(found) | shared) - {""}
@@ -92,7 +92,7 @@ def _template(source: str, start: int) -> str:
 
 
 def _behind_value(source: str, at: int) -> int:
-    """The place after the brace that ends a value, which may hold braces and templates of its own."""
+    """The place after the brace that ends a value, which may hold its own braces and templates."""
     depth = 1
     while depth:
         if source[at] == "`":

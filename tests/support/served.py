@@ -1,4 +1,4 @@
-"""A launched page as `app.py` would serve it, with what its browser code knows and what it prints."""
+"""A launched page as `app.py` would serve it, with what its browser code knows and what the server prints."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Site:
         return layer
 
     def event(self, name, component=None):
-        """Number of the queued event with this function, fed by such a component."""
+        """Number of the queued event with this function and an input of this kind."""
         return next(
             number
             for number, function in self.page.fns.items()
@@ -99,7 +99,7 @@ class Site:
         raise AssertionError(f"the event did not end: {seen[-1]}")
 
     def forget_visitors(self):
-        """Let the tests of a file find this server, which files share, as if nobody had been there."""
+        """Reset this server, which test files share, as if nobody had used it."""
         states = self.page.states
         for kept in (states.session_data, states.time_last_used, states._addresses, states._dropped):
             kept.clear()
@@ -107,7 +107,7 @@ class Site:
         self.guard._large, self.guard._whole = Rate(MOST_LARGE_EVENTS), Rate(MOST_WHOLE)
 
     def idle(self):
-        """Wait until no event is being done and none waits."""
+        """Wait until no event is running or waiting."""
         wait_until(lambda: not len(self.page._queue) and not any(self.page._queue.active_jobs))
 
 
@@ -160,7 +160,7 @@ def wait_until(condition):
 
 
 def words_of(messages):
-    """Every string of what the server said."""
+    """Every string in what the server said."""
     return json.dumps(messages, ensure_ascii=False)
 
 

@@ -1,4 +1,4 @@
-"""The recorded runs that the page opens with, read once for all tests, which change nothing in them."""
+"""The recorded runs that the page opens with, read once for all tests, which do not change them."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from medusa_core.model.masks import SLIDING
 def slow_forward(model, kinds, window, tokens, parents):
     """Logits and hidden states [N, d] of the rows ``tokens``, each of which sees its ancestors and itself.
 
-    ``parents`` are those of a tree; a text is a tree of one path. ``kinds`` is what each layer attends to.
+    ``parents`` are a tree's; a text is a tree of one path. ``kinds`` is what each layer attends to.
     """
     paths = []
     for row, parent in enumerate(parents):

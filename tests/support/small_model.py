@@ -30,6 +30,6 @@ def drafting(model: PreTrainedModel) -> ModelDraft:
 
 
 def with_draft_model(engine: Engine, model: PreTrainedModel | None = None) -> Engine:
-    """The engine with a draft model too, by default the first layer of its own."""
+    """The engine with a draft model as well, by default the first layer of its own model."""
     small = model if model is not None else first_layers(engine.target.model)
     return replace(engine, drafts={**engine.drafts, "draft_model": drafting(small)})

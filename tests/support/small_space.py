@@ -1,8 +1,8 @@
-"""Prints what the app takes in surroundings like the smallest Space: two cores, AVX2, no home to write to.
+"""Prints what the app takes in an environment like the smallest Space: two cores, AVX2, no writable home.
 
 ``python tests/support/small_space.py [--no-compiler]`` from the repository root, on Linux. Seconds from the
-start of the process to its first answer, to the first token of a program that asks at once (the model's load
-is in it), and of one that asks again; megabytes of the process at their highest.
+start of the process to its first answer, to the first token of a program that asks at once (model load
+included), and of one that asks again; the peak memory of the process in megabytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CORES = 2
 NOWHERE = "/proc/nowhere"  # a home that not even root can make
 AVX2 = {"MEDUSA_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 PROMPT = "Once upon a time, there was a small owl"
-LOOK = 0.05  # seconds between two looks whether the page is up
+LOOK = 0.05  # seconds between checks whether the page is up
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def measured(*, compiler: bool = True) -> dict[str, object]:
-    """The figures of one start, with what they were taken on."""
+    """The figures of one start, with the machine they were taken on."""
     with tempfile.TemporaryDirectory() as empty, started(Path(empty), compiler) as (process, address):
         begun = time.perf_counter()
         wait_for(process, address)
@@ -64,7 +64,7 @@ def measured(*, compiler: bool = True) -> dict[str, object]:
 
 @contextmanager
 def started(empty: Path, compiler: bool) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The app in such surroundings; ``empty`` is a folder for its PATH where it is to find no compiler."""
+    """The app in such an environment; ``empty`` is a folder for its PATH if it is to find no compiler."""
     port = free_port()
     path = os.environ["PATH"] if compiler else str(empty)
     environment = without_gradios(HOME=NOWHERE, PATH=path, SPACE_ID="me/small", **AVX2)
@@ -75,7 +75,7 @@ def started(empty: Path, compiler: bool) -> Iterator[tuple[subprocess.Popen[str]
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     inside = psutil.Process(process.pid)
-    inside.cpu_affinity(sorted(inside.cpu_affinity())[:CORES])  # before it makes its threads
+    inside.cpu_affinity(sorted(inside.cpu_affinity())[:CORES])  # before it creates its threads
     try:
         yield process, f"http://127.0.0.1:{port}/"
     finally:
@@ -84,7 +84,7 @@ def started(empty: Path, compiler: bool) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def wait_for(process: subprocess.Popen[str], address: str) -> None:
-    """Return when the page answers. Raises RuntimeError where the app ends before."""
+    """Return when the page answers. Raises RuntimeError if the app ends first."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -1,6 +1,6 @@
-"""Targets whose next token depends on the last two alone, by a table: a forward costs a look-up.
+"""Targets whose next token depends only on the last two, by a table: a forward costs one look-up.
 
-For counting thousands of runs of the real loop: text and tree go the ways of a real target, and the exact
+For counting thousands of runs of the real loop: text and tree are handled as for a real target, and the exact
 probability of a text is a product of entries.
 """
 
@@ -15,7 +15,7 @@ from medusa_core.trees.token_tree import TokenTree
 
 
 class TextCache:
-    """Stands in for a key-value cache: the tokens read so far, and the last ones written."""
+    """Stands in for a key-value cache: the tokens read so far, and those written last."""
 
     nbytes = 0
 
@@ -76,7 +76,7 @@ class TableTarget:
 
 
 def tables(vocabulary: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Logits of a target and of a drafter that agrees with it in part."""
+    """Logits of a target and of a drafter that partly agrees with it."""
     generator = torch.Generator().manual_seed(seed)
     target, noise = torch.randn(2, vocabulary, vocabulary, vocabulary, generator=generator) * 1.2
     return target, 0.6 * target + 0.8 * noise

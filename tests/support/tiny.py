@@ -1,7 +1,7 @@
 """Tiny random models, heads, tokenizers and trees for the engine's tests, built in memory and offline.
 
 Token 0 is an ordinary token that the models produce often: padding with 0 or treating it as "nothing" is a
-fault known from public code, and no test could see it with a model that never says 0.
+known fault of public code, which no test could see with a model that never says 0.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def tiny_config(kv_heads: int = 4, **changes) -> LlamaConfig:
 def build_model(
     config, attention: str = "sdpa", seed: int = 0, dtype: torch.dtype = torch.float32
 ) -> PreTrainedModel:
-    """A model with random weights; one that also reads pictures goes by another class."""
+    """A model with random weights; one that also reads pictures has another class."""
     torch.manual_seed(seed)
     text_only = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     auto = AutoModelForCausalLM if text_only else AutoModelForMultimodalLM
@@ -148,7 +148,7 @@ def load_from(folder, **settings) -> Engine:
 
 @st.composite
 def parent_lists(draw: st.DrawFn, max_nodes: int = 12) -> list[int]:
-    """Parents of a random tree: node 0 is the root, every other node hangs below an earlier one."""
+    """Parents of a random tree: node 0 is the root, every other node's parent is an earlier one."""
     size = draw(st.integers(1, max_nodes))
     return [-1, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
 

@@ -39,14 +39,14 @@ SIMULATED = ["figure21", "figure22", "figure23"]
 
 
 def build_setup(engine_folder) -> Setup:
-    """Two short rounds on the tiny engine with accuracies of its own."""
+    """Two short rounds on the tiny engine with its own accuracies."""
     load = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
     engine = variants.calibrated(load_engine(load), PROMPTS["Story"])
     return Setup(engine=engine, load=load, prompts=PROMPTS, run=RunSettings(rounds=2, max_new_tokens=16))
 
 
 def write_variants(engine_folder, root) -> str:
-    """Folders of variants: poor heads, good heads, and a whole model whose base was harmed."""
+    """Folders of variants: poor heads, good heads, and a whole model whose base was damaged."""
     engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
     model = engine.target.model
     save_heads(tiny.random_heads(model), root / "medusa1", "tiny", torch.float32)

@@ -16,7 +16,7 @@ HEADS = 3
 
 
 def random_tokenswift(model: PreTrainedModel, count: int = HEADS, seed: int = 0) -> TokenSwiftHeads:
-    """Heads with random weights, norms among them."""
+    """Heads with random weights, norms included."""
     lm_head, norm = model.get_output_embeddings().weight, model.model.norm.weight
     heads = TokenSwiftHeads.fresh(lm_head, norm, count, model.config.rms_norm_eps)
     generator = torch.Generator().manual_seed(seed)
@@ -26,7 +26,7 @@ def random_tokenswift(model: PreTrainedModel, count: int = HEADS, seed: int = 0)
 
 
 def with_tokenswift(engine: Engine) -> Engine:
-    """The engine with such heads beside its other drafters."""
+    """The engine with such heads in addition to its other drafters."""
     draft = TokenSwiftDraft(random_tokenswift(engine.target.model))
     return replace(engine, drafts={**engine.drafts, "tokenswift": draft})
 
@@ -57,12 +57,12 @@ def slow_guesses(heads: TokenSwiftHeads, hidden: torch.Tensor, model: PreTrained
 
 
 class SlowPart:
-    """The rows that a draft sees, chosen and read anew from the whole text in every step, by transformers."""
+    """The rows that a draft sees, chosen and read in every step from the whole text, by transformers."""
 
     def __init__(self, model: PreTrainedModel, budget: int, sinks: int) -> None:
         self.model, self.budget, self.sinks = model, budget, sinks
-        self.selected = 0  # rows of the text when the rows were chosen last
-        self.ranked: list[list[list[int]]] = []  # of each layer and key-value head
+        self.selected = 0  # rows of the text when rows were last chosen
+        self.ranked: list[list[list[int]]] = []  # for each layer and key-value head
 
     @torch.no_grad()
     def hidden(self, text: list[int], root: int) -> torch.Tensor:

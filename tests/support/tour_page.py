@@ -1,4 +1,4 @@
-"""The tour in a browser's page by itself, without a server."""
+"""The tour by itself in a browser's page, without a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST = next(iter(RUNS.values()))
 
 
 def tour_content(trace: dict[str, Any]) -> str:
-    """The tour with ``trace`` as the page's recorded run, the recorded runs of other drafters beside it."""
+    """The tour with ``trace`` as the page's recorded run, along with the recorded runs of other drafters."""
     records = lesson_records(stored_page()) | computed_records(stored_page())
     return learn_content(lesson_texts(), records, trace, lesson_runs(recordings()))
 

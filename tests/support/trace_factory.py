@@ -1,4 +1,4 @@
-"""RunTrace dicts made up from words: for tests of charts and page that need a trace but no model."""
+"""RunTrace dicts made up from words, for tests of charts and page that need a trace but no model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Shape:
 def make_trace(
     words: list[str] | None = None, *, heads: int = 3, ranks: int = 2, step_ms: float = 8.0, seed: int = 0
 ) -> dict[str, Any]:
-    """A run over `words`. With heads = 0 it is plain decoding: trees of one node, one token a step."""
+    """A run over `words`. With heads = 0 it is plain decoding: trees of one node, one token per step."""
     rng = random.Random(seed)
     tokens = [
         word if i == 0 or word in ".,?" else " " + word for i, word in enumerate(words or WORDS.split())
@@ -59,7 +59,7 @@ def make_trace(
             "tokens_per_second": len(tokens) / seconds, "seconds": seconds,
         },
     }  # fmt: skip
-    # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
+    # Written as version 1, which knew only Medusa's heads: its nodes are easiest to make up.
     return upgraded(trace)
 
 

@@ -1,4 +1,4 @@
-"""A shipped recording as version 1 of the trace file had it, which knew Medusa's heads alone."""
+"""A shipped recording in version 1 of the trace file, which knew only Medusa's heads."""
 
 from __future__ import annotations
 

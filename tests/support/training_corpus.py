@@ -1,4 +1,4 @@
-"""A small corpus that a tiny model learns in seconds, and what the tests of training read from a run."""
+"""A small corpus that a tiny model learns in seconds, and what training tests read from a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SENTENCES = [
 
 
 def write_corpus(folder: Path) -> Path:
-    """A recipe over a few repeated sentences; the second kind has a held-out file of its own."""
+    """A recipe over a few repeated sentences; the second kind has its own held-out file."""
     text = f"\n{END_OF_TEXT}\n".join(SENTENCES * 40)
     for name in ("a.txt", "b.txt", "c.txt"):
         (folder / name).write_text(text + "\n", encoding="utf-8")

@@ -15,7 +15,7 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-# Trims, has no generation prompt of its own, closes turns with end-of-text and begins with its own token.
+# Trims, has no generation prompt, closes turns with end-of-text and begins with its own token.
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<s>"]
 
 

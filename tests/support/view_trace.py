@@ -77,5 +77,5 @@ def make_trace(steps: int = 8, acceptance: str = "typical") -> dict:
                    "steps": steps, "tokens_per_step": len(tokens) / steps, "tokens_per_second": 99.0,
                    "seconds": 1},
     }  # fmt: skip
-    # Written as version 1, which knew Medusa's heads alone: its nodes are easiest to make up.
+    # Written as version 1, which knew only Medusa's heads: its nodes are easiest to make up.
     return upgraded(trace)

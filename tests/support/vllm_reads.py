@@ -1,7 +1,7 @@
 """Run in vLLM's own environment: what its Medusa and EAGLE-3 classes make of our files, on the CPU.
 
 ``python vllm_reads.py BASE MEDUSA EAGLE3 INPUTS OUT`` reads rows from INPUTS and writes logits. A wheel
-without compiled parts has no attention: torch's own stands in for it. All else is vLLM's.
+without compiled parts has no attention, so torch's replaces it. All else is vLLM's.
 """
 
 from __future__ import annotations

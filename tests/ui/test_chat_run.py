@@ -219,7 +219,7 @@ def long_talk(count, characters=1):
         ("hij", {"turns": long_talk(MOST_TURNS).turns}, f"the page keeps {MOST_TURNS}"),
         ("hij", {"turns": long_talk(20, 10_000).turns}, "has 100003 characters, the page keeps 100000"),
         ("hij", {"settings": {"max_new_tokens": LONGEST_RUN + 1}}, f"{LONGEST_RUN + 1} new tokens asked for"),
-        ("hij", {"settings": {"heads": YOURS}}, "no heads of yours"),
+        ("hij", {"settings": {"heads": YOURS}}, "no heads of your own"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_said_leaves_the_conversation_as_it_was(session, loaded, text, changes, words):

@@ -162,8 +162,8 @@ def test_accuracies_without_step_times_put_those_of_other_heads_away():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
-        ("[" * 100_000, "is no JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
         ("7", "neither a tree nor accuracies"),
         ("{}", "neither a tree nor accuracies"),
         ('["abc"]', "neither a tree nor accuracies"),

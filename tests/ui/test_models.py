@@ -285,7 +285,7 @@ def public(load, other, assets):
 )
 def test_a_public_page_loads_nothing_that_its_owner_does_not_offer(public, other, changes):
     wanted = replace(wish(other), **changes)
-    assert "is not offered here: choose one of the list" in problem_of(choose(public, wanted)[0])
+    assert "is not offered here: choose one from the list" in problem_of(choose(public, wanted)[0])
     *_, last = public.models.estimate(wanted, StopFlag())
     assert "is not offered here" in last.status
     assert "is not offered here" in problem_of(decode(public, Selection(model=wanted)))

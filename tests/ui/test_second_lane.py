@@ -81,7 +81,7 @@ def test_a_run_is_not_compared_with_itself(session, second, changes):
 
 
 def test_heads_that_are_not_there_are_refused(session):
-    assert "heads of yours" in refused(session, SecondLane(method=None, heads="yours"))
+    assert "no heads of your own" in refused(session, SecondLane(method=None, heads="yours"))
 
 
 def test_limits_hold_for_the_sum_of_all_lanes():

@@ -54,7 +54,7 @@ def test_a_visitors_tree_is_used_for_their_run_alone(session):
     ("changes", "words"),
     [
         ({"tree": YOURS}, "no tree of yours"),
-        ({"heads": YOURS}, "no heads of yours"),
+        ({"heads": YOURS}, "no heads of your own"),
         ({"tree": "/etc/hosts.json"}, "No tree is called"),
         ({"tree": YOURS, "selection": Selection(choices=((0, 0),))}, "but not its prefix"),
         ({"tree": YOURS, "selection": Selection(choices=((-1,),))}, "not a list of ranks"),
@@ -144,7 +144,7 @@ def test_the_shelf_drops_the_engine_that_was_not_used_for_longest():
     shelf.get(first)
     third = shelf.add("c")
     assert [shelf.get(name) for name in (first, third)] == ["a", "c"]
-    with pytest.raises(MedusaError, match="keeps the 2 last used"):
+    with pytest.raises(MedusaError, match="keeps the 2 most recently used"):
         shelf.get(second)
 
 

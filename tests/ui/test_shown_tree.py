@@ -55,10 +55,10 @@ def test_the_root_alone_can_be_edited_but_not_used():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("7", "no list of rank tuples"),
-        ('{"choices": [[0]]}', "no list of rank tuples"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("7", "not a list of rank tuples"),
+        ('{"choices": [[0]]}', "not a list of rank tuples"),
         ('[["<b>"]]', "not a list of ranks"),
         ("[[0, 0]]", "but not its prefix"),
         ("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]", "there are 3 heads"),

@@ -149,7 +149,7 @@ def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender
     assert updates[-1].trace["model"]["base"] == "other"
     assert lender.asked[-1] == seconds_for(40, loaded=False)
     assert away.models.at_hand(selection) is None
-    assert away.models.badge(selection) == "other · each run loads it anew"
+    assert away.models.badge(selection) == "other · each run reloads it"
     assert away.chat_notice(selection) == ""
     # And what is not on offer is refused there as well.
     secret = selection.with_model(LoadConfig("/home/me/secret"))

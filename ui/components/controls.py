@@ -49,7 +49,7 @@ LABELS = {  # by setting, where its name does not say it
     "lookup_ngram": "Lookup: tokens to match",
     "lookup_tokens": "Lookup: tokens to draft",
 }
-# Moves the sliders to the settings that a method's drafters bring.
+# Moves the sliders to the default settings of a method's drafters.
 USUAL = """(name, copies, usual) => {
   const known = JSON.parse(usual);
   const own = (copies && known[name + JOINED]) || known[name];
@@ -84,9 +84,9 @@ def build_controls(
 ) -> Controls:
     """Lays the controls out for a narrow column.
 
-    `brought` are the settings that weights bring, by drafter, as far as they are known before the load.
+    `brought` are the settings stored with weights, by drafter, as far as they are known before loading.
     `start` holds initial values by name; the other controls start with the engine's defaults. `most_tokens`
-    limits one run. Settings of a run or a rule that have no place here go into the accordion.
+    limits one run. Settings of a run or a rule that are not named here go into the accordion.
     """
     start = start or {}
     known = {name: field.default for name, field in FIELDS.items()}
@@ -125,7 +125,7 @@ def build_controls(
             precision=0, minimum=0, maximum=2**31 - 1, elem_classes=mark("seed"),
         )  # fmt: skip
     own = _options_of(whole_method(begin["method"], bool(start.get("copies"))))
-    with gr.Column(elem_classes="settings-column"):  # each shown while the chosen method has it
+    with gr.Column(elem_classes="settings-column"):  # each is shown while the chosen method has it
         options = {
             name: slider(name, begin[name], visible=name in own, elem_classes=mark(name))
             for name in _option_names()
@@ -162,7 +162,7 @@ def usual_in_menu(brought: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _option_names() -> list[str]:
-    """Names of the numeric settings that drafters bring."""
+    """Names of the drafters' numeric settings."""
     of_drafters = {name for one in method_names() for name in _options_of(one)}
     return [name for name, field in FIELDS.items() if name in of_drafters and field.metadata.get("high")]
 
@@ -174,7 +174,7 @@ def _option_update(option: str, name: str) -> gr.Slider:
 
 
 def _options_of(name: str) -> dict[str, Field[Any]]:
-    """The settings that a method brings, by name."""
+    """The fields of a method's own settings, by name."""
     return {field.name: field for field in fields(method(name).settings)} if name in method_names() else {}
 
 
@@ -184,7 +184,7 @@ def has_tree(name: str) -> bool:
 
 
 def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
-    """Menus that hold the visitor's own tree and heads, and select them: they have just been chosen."""
+    """Menus that hold the visitor's own tree and heads, and select them, as they have just been chosen."""
     own = selection.tree_entries()
     tree = gr.Dropdown(tree_choices(own), value=YOURS if own else AUTO)
     heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
@@ -192,7 +192,7 @@ def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
 
 
 def mark(name: str) -> str:
-    """The class by which the page finds the control of a setting, to say something beside it."""
+    """The class by which the page finds the control of a setting, to say something next to it."""
     return f"setting-{name}"
 
 
@@ -227,7 +227,7 @@ def slider(name: str, value: float, most_tokens: int = MOST_TOKENS, **kwargs: An
 def example_buttons(kinds: list[dict[str, Any]]) -> tuple[tuple[gr.Button, str], ...]:
     """Small buttons named by kind, one per prompt, each with the values that it fills in, as JSON.
 
-    The values are the prompt, and the penalty and window with which its kind of text reads well.
+    The values are the prompt, and the penalty and window that suit its kind of text.
     """
     usual = GenerationConfig.penalty, GenerationConfig.penalty_window
     with gr.Row(elem_classes="examples"):

@@ -1,4 +1,4 @@
-"""What the page's events share, and the places that they turn to."""
+"""What the page's events share, and the places that they switch to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import gradio as gr
 from gradio.context import Context
 
-# Options of an event without a spinner and without a name in the page's API.
+# Options of an event that shows no spinner and has no name in the page's API.
 QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
-AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # the same for one that does not wait its turn
+AT_ONCE: dict[str, Any] = {"queue": False, **QUIET}  # the same for one that does not wait in the queue
 # JavaScript: whether the browser shows the dark theme, alone or as a drawing event's last input.
 DARK_THEME = "() => document.body.classList.contains('dark')"
 THEME = "(...values) => [...values.slice(0, -1), document.body.classList.contains('dark')]"
@@ -59,13 +59,13 @@ def tell_script(view: str, event: str, names: Sequence[str], fixed: Mapping[str,
 
 
 def page_under_way() -> gr.Blocks:
-    """The page that is being laid out, for what happens when it has been loaded."""
+    """The page that is being laid out, for events that follow its loading."""
     if Context.root_block is None:
         raise RuntimeError("no page is being laid out: call this within gr.Blocks")
     return Context.root_block
 
 
-TO_TOP = "() => window.scrollTo(0, 0)"  # the other place was left somewhere below its Run button
+TO_TOP = "() => window.scrollTo(0, 0)"  # the reader left the other place somewhere below its Run button
 
 
 def turned_to(place: str) -> tuple[Any, Any]:

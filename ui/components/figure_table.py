@@ -1,4 +1,4 @@
-"""Figures as a table with sentences around it, in markup that is built here with every text in it escaped."""
+"""Figures as a table with sentences around it, as markup built here with every text in it escaped."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def build_lane_controls(selection: gr.State) -> dict[str, Any]:
 
 
 def read_lane(names: Iterable[str], values: Sequence[Any]) -> SecondLane:
-    """The lane in an event's values. Raises MedusaError for a field that holds no number."""
+    """The lane in an event's values. Raises MedusaError for a field that does not hold a number."""
     given: dict[str, Any] = {
         name: _read_number(name, value) if name in NUMBERS else None if value == SAME else value
         for name, value in zip(names, values, strict=True)
@@ -58,7 +58,7 @@ def _menu(name: str, label: str, entries: Sequence[tuple[str, Any]], value: str 
 
 
 def _entries(entries: Sequence[tuple[str, str]]) -> gr.Dropdown:
-    """A menu with another list: what was chosen from the old one may be gone."""
+    """A menu with a new list, in which the old choice may be missing."""
     return gr.Dropdown([(SAME, SAME), *entries], value=SAME)
 
 

@@ -1,6 +1,6 @@
-"""The components that a script of ours draws from JSON strings, one at a time (`ui.records.messages`).
+"""The components that our scripts draw from JSON strings, one at a time (`ui.records.messages`).
 
-The page keeps what it was sent, so that neither scrubbing nor hovering nor moving ε / δ comes back to the
+The page keeps what it was sent, so that neither scrubbing nor hovering nor moving ε / δ asks the
 server. Templates are constant and hold no model text, since gradio evaluates templates as code.
 """
 
@@ -196,6 +196,6 @@ def learn_script() -> str:
     """All of the tour without gradio: it defines `mountLearn(host, content)`."""
     style = json.dumps(read_web("learn/learn.css"))
     scripts = read_web(*(f"learn/{name}.js" for name in LEARN_SCRIPTS))
-    # A function of its own keeps the tour's names apart from those of the view, which it uses.
+    # Its own function keeps the tour's names apart from those of the view, which the tour uses.
     inside = f"const LEARN_STYLE = {style};\n{scripts}\nreturn mountLearn;"
     return f"{web_script()}\nconst mountLearn = (() => {{\n{inside}\n}})();\n"

@@ -1,8 +1,8 @@
 """Four charts of one run, each a pure function from a RunTrace (plain dict) to a plotly figure.
 
-Only bars, scatters and heatmaps: gradio bundles an older plotly.js than Python's plotly writes for. No titles
-inside the figures, since the page has headings and gradio widens the margin for a title. The steps are read
-once, one after another: a long run lies compressed in windows.
+Only bars, scatters and heatmaps: gradio bundles an older plotly.js than Python's plotly writes for. Figures
+have no titles, since the page has headings and gradio widens the margin for a title. The steps are read
+once, one after another: a long run is kept compressed in windows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RunCounts:
 
     @property
     def together(self) -> int:
-        """How many steps a bar stands for: one where there is room."""
+        """How many steps a bar stands for: one if there is room."""
         return -(-self.steps // MOST_BARS)
 
 

@@ -101,7 +101,7 @@ def changes_of_loss(record: ExperimentRecord, dark: bool) -> tuple[str, go.Figur
 
 
 def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]]:
-    """Titles and figures: what was measured here as lines, the paper's figures as single points."""
+    """Titles and charts: what was measured here as lines, the paper's figures as single points."""
     colours = palette(dark)
     gain, time = _figure(dark), _figure(dark)
     for series in dict.fromkeys(row.series for row in record.rows):

@@ -1,7 +1,7 @@
 """Charts of an experiment's record, each a pure function from the record to a plotly figure.
 
-An experiment's charts are found by its name in ``CHARTS``; one that is not there has its table alone. Ours is
-blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``.
+An experiment's charts are found by its name in ``CHARTS``; one that is not there has only its table. Our
+figures are blue and solid, the paper's grey and hatched. Only bars and scatters, as in ``charts``.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ui.figures.simulation import TICKS, gain_of_record, speedups_of_record
 HEIGHT, HEAT_ROW = 360, 26  # pixels: a chart, and a row of a heat map with a readable number
 _figure = partial(new_figure, height=HEIGHT)
 OURS, PAPER, PLAIN = "here", "paper", "plain decoding"
-SERIES = {  # of figure 4: colour of the palette, marker, line
+SERIES = {  # figure 4: colour of the palette, marker, line
     "optimised": ("accepted", "circle", "solid"),
     "cartesian": ("rejected", "square", "dash"),
     "random": ("proposed", "x", "dot"),
 }
-TYPICAL = {  # of figure 5
+TYPICAL = {  # figure 5
     "typical, greedy root": ("accepted", "circle", "solid"),
     "typical, sampled root": ("rejected", "square", "dash"),
 }
@@ -142,12 +142,12 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
 
 
 def recipes(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 2: speedup beside the paper's, and what each recipe does to the base's held-out loss."""
+    """Table 2: speedup next to the paper's, and what each recipe does to the base's held-out loss."""
     return [_beside_the_paper(record, dark), changes_of_loss(record, dark)]
 
 
 def techniques(record: ExperimentRecord, dark: bool) -> list[Chart]:
-    """Table 3: speedup stage by stage beside the paper's, and our tokens per step."""
+    """Table 3: speedup stage by stage next to the paper's, and our tokens per step."""
     colours = palette(dark)
     rows = [row for row in record.rows if row.series != PLAIN]
     tokens = _figure(dark, showlegend=False)
@@ -232,7 +232,7 @@ def _our_speedups(rows: Sequence[Row], colours: Palette) -> dict[str, Any]:
 def _our_bars(
     labels: list[str], values: list[float], errors: dict[str, Any], unit: str, colours: Palette
 ) -> dict[str, Any]:
-    """Solid bars with their error; the value stands at the foot, where no error bar crosses it."""
+    """Solid bars with their errors; the value stands at the base, where no error bar crosses it."""
     return {
         **_bars(OURS, labels, values, unit), "textposition": "inside", "insidetextanchor": "start",
         "insidetextfont": {"color": colours.paper}, "error_x": errors,
@@ -270,7 +270,7 @@ def _ranges(spreads: Sequence[Spread], colour: str) -> dict[str, Any]:
 
 def _lying(figure: go.Figure, words: str, highest: float, colours: Palette) -> None:
     """Axes of horizontal bars, the first on top; names stay level on a phone. 1 is plain decoding."""
-    figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number beside the bar
+    figure.update_xaxes(title_text=words, range=[0, 1.25 * highest])  # room for a number next to the bar
     figure.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix=" ")
     figure.update_layout(uniformtext={"minsize": 11, "mode": "show"})
     figure.add_vline(x=1, line={"color": colours.text, "dash": "dot", "width": 1})

@@ -41,7 +41,7 @@ def roofline_chart(
         symbol, colour, words = PHASE_MARKS[name]
         filled = [each.kind == LINEAR for each in products]
         # One mark of each kind is labelled, above or below the roof; where the two coincide, one mark has
-        # both labels. The marks of a tree have none: they lie between the others, beside the paper's stars.
+        # both labels. A tree's marks are not labelled: they lie between the others, by the paper's stars.
         weights, attention = filled.index(True), filled.index(False)
         named = {weights: ("weights", "top left"), attention: ("attention", "bottom right")}
         if name == "parallel decode":
@@ -78,7 +78,7 @@ def _roof(device: Device, x: Sequence[float], dark: bool, height: int) -> go.Fig
         x=x, y=[device.attainable(each) / TERA for each in x], mode="lines", name="roof",
         line={"color": palette(dark).text, "width": 2.5}, hoverinfo="skip",
     )  # fmt: skip
-    figure.update_xaxes(title_text="operational intensity: operations for each byte", type="log", dtick=1)
+    figure.update_xaxes(title_text="operational intensity: operations per byte", type="log", dtick=1)
     return figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
 
 
@@ -240,7 +240,7 @@ def growth_chart(growth: Growth, dark: bool) -> go.Figure:
 
 
 def passes_chart(passes: Passes, dark: bool) -> go.Figure:
-    """Measured time of a pass as bars of two parts: what the roofline says, and what is beyond it."""
+    """Measured time of a pass as bars of two parts: what the roofline predicts, and the rest."""
     if not passes.tokens:
         return empty_figure(dark, NOT_MEASURED)
     colours = palette(dark)

@@ -23,13 +23,13 @@ PLAIN = "none"
 COMPUTED = "Computed by formulas, not measured"
 MEASURED_AXIS = "milliseconds per step: right is slower"
 COMPUTED_AXIS = "computed milliseconds per step: right is slower"
-PEERS = {  # what transformers does by itself, measured beside the methods
+PEERS = {  # transformers' own ways to generate, measured along with the methods
     "hf": "transformers' generate",
     "hf-lookup": "transformers' prompt lookup",
     "hf-static": "transformers' generate, compiled",
 }
-LINES = 5  # how many lines of equal speed, about
-STEPS = (1, 2, 2.5, 5, 10)  # from line to line, times a power of ten
+LINES = 5  # about how many lines of equal speed
+STEPS = (1, 2, 2.5, 5, 10)  # step from line to line, times a power of ten
 ROOM = 1.16  # length of an axis over its largest value
 WIDE, NARROW = 800, 520  # pixels of the axis across, where a chart has a page's width, or half of it
 HIGH = 330  # pixels of the axis upwards
@@ -92,7 +92,7 @@ def tokens_against_time(
     """The picture that explains why more accepted tokens need not be faster.
 
     ``computed`` says on the picture itself that its times come from formulas. ``width`` is
-    the axis's length in pixels, about, by which names are placed.
+    about the axis's length in pixels, by which names are placed.
     """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
@@ -155,7 +155,7 @@ def _places(
 def _add_lines(
     figure: go.Figure, speeds: Sequence[float], most: tuple[float, float], width: float, colours: Palette
 ) -> None:
-    """The lines of equal speed, slowest first; a number has no room where it would lie over the last one."""
+    """The lines of equal speed, slowest first; a number that would overlap the last one is left out."""
     last = math.inf
     for speed in speeds:
         x, y = line_end(speed, *most)

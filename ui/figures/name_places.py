@@ -1,4 +1,4 @@
-"""Where the names of points stand in a chart, so that none lies over another name or another point.
+"""Where to place the names of points in a chart, so that none overlaps another name or point.
 
 All lengths are pixels, right and up. A name that finds no room at its point stands farther away, and a thin
 line leads to it.
@@ -20,7 +20,7 @@ SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 @dataclass(frozen=True)
 class NamePlace:
-    """The middle of a name, seen from its point; ``led`` where a line has to show whose name it is."""
+    """The middle of a name relative to its point; ``led`` where a line has to show whose name it is."""
 
     right: float
     up: float
@@ -48,9 +48,9 @@ class _Box(NamedTuple):
 def name_places(
     points: Sequence[tuple[float, float]], names: Sequence[str], size: tuple[float, float]
 ) -> list[NamePlace | None]:
-    """A place for each name, the first names first; None where even far from its point there is no room.
+    """A place for each name, the first names first; None where there is no room even far from its point.
 
-    A name of which only the line crosses another name is placed.
+    A name is placed even if its line crosses another name.
     ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
     """
     dots = [_Box.around(x, y, POINT, POINT) for x, y in points]

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from medusa_core.trace.replay.colours import DARK, LIGHT, SANS, palette
 
-OF_ONE_THEME = ("text", "muted", "grid")  # colours that cannot be read in the other one
+OF_ONE_THEME = ("text", "muted", "grid")  # colours that cannot be read in the other theme
 
 
 def plotly_template(dark: bool) -> go.layout.Template:
@@ -38,7 +38,7 @@ def plotly_template(dark: bool) -> go.layout.Template:
 
 
 def new_figure(dark: bool, *, height: int, **layout: Any) -> go.Figure:
-    """A figure of so many pixels without a trace."""
+    """A figure without traces, its height in pixels."""
     return go.Figure(layout={"template": plotly_template(dark), "height": height} | layout)
 
 
@@ -57,7 +57,7 @@ def errors(values: Sequence[float | None], colour: str) -> dict[str, Any]:
 
 
 def ranges(rounds: Sequence[tuple[float, float, float]], colour: str, thickness: float = 1) -> dict[str, Any]:
-    """Bars from the lowest round to the highest one, of each place's (lowest, median, highest)."""
+    """Bars from the lowest round to the highest, from each place's (lowest, median, highest)."""
     return {
         "type": "data",
         "symmetric": False,

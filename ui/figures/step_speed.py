@@ -1,4 +1,4 @@
-"""What a step takes, phase by phase beside its limit, and how that changes along a sweep.
+"""What a step takes, phase by phase and against its limit, and how that changes along a sweep.
 
 Pure functions from plain records to plotly figures.
 """
@@ -17,7 +17,7 @@ from ui.figures.method_speeds import method_mark
 from ui.figures.palette import empty_figure, new_figure, ranges
 
 BARS_HEIGHT, CURVES_HEIGHT = 320, 380
-HALF = 0.36  # half a bar's height, where the middles of two are 1 apart
+HALF = 0.36  # half a bar's height; the middles of two bars are 1 apart
 AXES = {  # axis title by swept quantity
     "nodes": "nodes of the tree, the root included",
     "context": "tokens of the text",
@@ -55,7 +55,7 @@ class SweepPoint:
 
 
 def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
-    """A bar for each method, parted by phase, with its limit as a line across it."""
+    """A bar for each method, divided by phase, with its limit as a line across it."""
     if not steps:
         return empty_figure(dark, "nothing measured yet")
     colours = palette(dark)
@@ -82,7 +82,7 @@ def step_bars(steps: Sequence[StepTime], dark: bool) -> go.Figure:
 
 
 def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) -> None:
-    """A line across each bar, a little higher than it."""
+    """A line across each bar, a little longer than the bar is high."""
     x: list[float | None] = []
     y: list[float | None] = []
     said: list[str] = []
@@ -100,7 +100,7 @@ def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) 
 
 
 def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool) -> go.Figure:
-    """Milliseconds of a step along what is swept, a curve a method; bars show the spread of the rounds."""
+    """Milliseconds of a step along what is swept, a curve a method; error bars show the rounds' spread."""
     if not points:
         return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)
     figure = new_figure(dark, height=CURVES_HEIGHT)

@@ -19,7 +19,7 @@ from ui.figures.palette import empty_figure, new_figure
 _figure = partial(new_figure, height=320, uirevision="training")
 MOST_POINTS = 120  # points of a curve: more are drawn as means of neighbours
 NO_LOSS = "the loss of every head appears here,<br>step by step, once training runs"
-NO_SCORES = "appears after the first look<br>at text that is held out"
+NO_SCORES = "appears after the first check<br>on held-out text"
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "hexagon", "cross", "x", "star")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 PINK = "#CC79A7"
@@ -53,7 +53,7 @@ class Curves:
 
 
 def rounded(curves: Curves) -> Curves:
-    """Curves cut to the points that are drawn and the digits that are seen: small enough for a record."""
+    """Curves reduced to the points that are drawn and the digits that are seen: small enough for a record."""
 
     def short(values: Sequence[float]) -> tuple[float, ...]:
         return tuple(round(value, 4) for value in values)
@@ -129,7 +129,7 @@ def _mean(points: Sequence[LossPoint]) -> LossPoint:
 
 
 def _by_head(rows: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """Values by step turned into values by head."""
+    """Values by step, transposed to values by head."""
     return list(zip(*rows, strict=True))
 
 

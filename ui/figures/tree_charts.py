@@ -33,7 +33,7 @@ class Growth:
 
 
 def accuracy_heatmap(accuracies: Sequence[Sequence[float]], dark: bool) -> go.Figure:
-    """Head by rank: how often that guess of that head was right."""
+    """Heads by rank: how often the guess of that rank was right."""
     width, colours = max(map(len, accuracies)), palette(dark)
     figure = _figure(dark)
     figure.add_heatmap(
@@ -91,14 +91,14 @@ def tokens_by_size(growth: Growth, nodes: int, measured: Sequence[LatencyPoint],
 def time_by_size(
     measured: Sequence[LatencyPoint], speeds: Sequence[Budget], nodes: int, dark: bool
 ) -> go.Figure:
-    """Measured milliseconds of a step, and the rising line that is read off for sizes in between."""
+    """Measured milliseconds of a step, and the rising line that gives the sizes in between."""
     if not measured:
         return empty_figure(dark, NOT_MEASURED)
     colours = palette(dark)
     figure = _figure(dark)
     figure.add_scatter(
         x=[speed.nodes for speed in speeds], y=[speed.step_ms for speed in speeds],
-        name="rising line through them", mode="lines", line={"color": colours.accepted, "width": 2},
+        name="rising line through the medians", mode="lines", line={"color": colours.accepted, "width": 2},
         hovertemplate="%{x} nodes: about %{y:.1f} ms a step<extra></extra>",
     )  # fmt: skip
     figure.add_scatter(

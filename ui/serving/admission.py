@@ -19,17 +19,17 @@ import uvicorn
 from starlette.datastructures import Headers
 
 T = TypeVar("T")
-# Concurrency ids of what takes long: runs, trainings (which give way to them), and models being loaded.
+# Concurrency ids of the events that take long: runs, trainings (which give way to runs), and model loads.
 LONG = ("engine", "training", "models")
 WAITING_RUNS = 20  # a visitor who would be the 21st is refused rather than left to wait for an hour
 RUNS_OF_A_PAGE = 2  # one going on and one behind it
 # A class behind one router is one address. It may take half of the places, so that visitors from elsewhere
 # still find one; a smaller share would send pupils away from a page that has room.
 WAITING_RUNS_OF_AN_ADDRESS = WAITING_RUNS // 2
-WAITING_EVENTS = 200  # everything in gradio's queue: a page that opens has some six small things done
+WAITING_EVENTS = 200  # everything in gradio's queue; opening a page takes about six small events
 WAITING_EVENTS_OF_AN_ADDRESS = WAITING_EVENTS // 2
-UNQUEUED_OF_AN_ADDRESS = 20  # done at once, each in one of gradio's 40 threads
-TOO_MUCH = "Too much is asked from your address at once: try again."
+UNQUEUED_OF_AN_ADDRESS = 20  # answered at the same time, each in one of gradio's 40 threads
+TOO_MUCH = "Too many requests came from your address at once: try again."
 FORWARDED = "x-forwarded-for"
 # Messages that gradio keeps until their page fetches them; the longest run makes ten, of 1.7 MB together.
 MOST_UNREAD_OF_A_PAGE = 200
@@ -60,10 +60,10 @@ class Rate:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._times: OrderedDict[str, deque[float]] = OrderedDict()  # the address that came last at the end
+        self._times: OrderedDict[str, deque[float]] = OrderedDict()  # the latest address last
 
     def take(self, address: str) -> bool:
-        """Whether it may do so now; a yes counts."""
+        """Whether the address may do so now; if so, this is counted."""
         now = time.monotonic()
         while self._times and next(iter(self._times.values()))[-1] <= now - MINUTE:
             self._times.popitem(last=False)
@@ -76,7 +76,7 @@ class Rate:
 
 
 def refusal(asked: QueuedRequest, present: Sequence[QueuedRequest]) -> str | None:
-    """Why this one may not join those who are there; None when it may."""
+    """Why this event may not join those present; None when it may."""
     runs = [other for other in present if other.run]
     waiting = [other for other in (runs if asked.run else present) if other.waiting]
     neighbours = sum(other.address == asked.address for other in waiting)
@@ -102,13 +102,13 @@ def in_queue(page: gr.Blocks, *, proxied: bool) -> Iterator[QueuedRequest]:
 
 
 def unread_by(page: gr.Blocks, session: str) -> int:
-    """Messages that wait to be fetched by an open page."""
+    """The number of messages that an open page has not fetched."""
     messages = page._queue.pending_messages_per_session.get(session)
     return 0 if messages is None else messages.qsize()
 
 
 def drop_unread(page: gr.Blocks, present: Collection[str]) -> None:
-    """Forget what was sent to pages that never fetch it, the oldest first, where it is too much in all.
+    """Drop messages that pages never fetch, the oldest first, when there are too many in all.
 
     ``present`` are the pages whose events wait or are being done: gradio still has messages for those.
     """
@@ -129,7 +129,7 @@ def address_of(peer: str, forwarded: str = "") -> str:
     """Who sent a request: ``peer``, or behind a proxy the last public address in ``forwarded``.
 
     Each proxy appends the address that its request came from to X-Forwarded-For; what comes before may be
-    anything the visitor likes. A peer with a public address is no proxy of ours.
+    anything the visitor likes. A peer with a public address is not our proxy.
     """
     chain = [part.strip() for part in forwarded.split(",")] if not _is_public(peer) else []
     return _network_of(next((address for address in reversed(chain) if _is_public(address)), peer))
@@ -161,7 +161,7 @@ def _ask_of(event: Any, proxied: bool, *, waiting: bool) -> QueuedRequest:
 
 
 def _network_of(address: str) -> str:
-    """An address of IPv6 without its second half, which a visitor's machine chooses anew as it likes."""
+    """An IPv6 address without its second half, which a visitor's machine may change at will."""
     try:
         known = ip_address(address)
     except ValueError:
@@ -181,13 +181,13 @@ def limit_connections(
 ) -> None:
     """Limit all connections from now on, and close those that ask for nothing.
 
-    uvicorn waits for the header of a request for ever, and gradio passes it no limits: they are set on the
-    server once it runs. The body of a request has its limits in `request_body`.
+    uvicorn waits for ever for the header of a request, and gradio passes it no limits, so they are set on
+    the running server. The body of a request has its limits in `request_body`.
 
-    Behind a proxy all connections have its address, so that only their sum is bounded here.
+    Behind a proxy all connections have its address, so only their total is limited here.
     """
     most = MOST_CONNECTIONS if proxied else CONNECTIONS_OF_AN_ADDRESS
-    protocol: Any = server.config.http_protocol_class  # of h11 or of httptools
+    protocol: Any = server.config.http_protocol_class  # h11's or httptools'
 
     class LimitedProtocol(protocol):
         _deadline: asyncio.TimerHandle | None = None
@@ -203,7 +203,7 @@ def limit_connections(
             self._wait_for_a_header()
 
         def data_received(self, data: bytes) -> None:
-            # A byte of the next request ends uvicorn's own patience with an idle connection.
+            # The first byte of the next request ends uvicorn's own timeout of an idle connection.
             if self._deadline is None and self._is_idle():
                 self._wait_for_a_header()
             super().data_received(data)
@@ -227,5 +227,5 @@ def limit_connections(
                 self._deadline.cancel()
                 self._deadline = None
 
-    # The server asks its configuration for the class anew at each connection.
+    # The server asks its configuration for the class at each connection.
     server.config.http_protocol_class = LimitedProtocol

@@ -1,4 +1,4 @@
-"""What runs are made on: the models, the heads that visitors trained, what was read of conversations."""
+"""What runs need: the models, the heads that visitors trained, and what was read of conversations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ui.serving.models import Models, badge_of
 if TYPE_CHECKING:
     from medusa_core.engine import Engine, RunState
 
-# An engine with a visitor's own heads cannot be made again by the app: it is dropped only beyond this number.
+# The app cannot rebuild an engine with a visitor's own heads, so it drops one only beyond this number.
 MOST_ENGINES = 4
 MOST_CONVERSATIONS = 8
 MOST_BYTES = 2 * 2**30  # limit of a model's caches; a 7B model's cache of 4096 tokens takes this much
 
 
 class Engines:
-    """All engines of one app. Those that visitors made are used on the engine's thread alone."""
+    """All engines of one app. Those that visitors made are used only on the engine's thread."""
 
     def __init__(self, models: Models) -> None:
         self.models = models
@@ -32,12 +32,12 @@ class Engines:
         self.conversations = ConversationCache()
 
     def ready(self, selection: Selection, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
-        """The engine of a run, loaded if need be; what the visitor should know of it is yielded on the way.
+        """The engine of a run, loaded if necessary; yields what the visitor should know meanwhile.
 
         Raises MedusaError for heads that are gone, and as loading does.
         """
         if heads == YOURS and not selection.engine:
-            raise MedusaError("there are no heads of yours: train some, or choose those shipped")
+            raise MedusaError("you have no heads of your own: train some, or choose the shipped ones")
         if heads == YOURS:
             own = self.trained.get(selection.engine)
             yield Update(badge=Words("your heads “{0}” · {1}", selection.label, badge_of(own)))
@@ -48,14 +48,14 @@ class Engines:
 
 
 class TrainedEngineCache:
-    """Engines by an id that cannot be guessed. Used on the engine's thread alone."""
+    """Engines by an id that cannot be guessed. Used only on the engine's thread."""
 
     def __init__(self, most: int = MOST_ENGINES) -> None:
         self._most = most
         self._engines: OrderedDict[str, Engine] = OrderedDict()
 
     def add(self, engine: Engine) -> str:
-        """Keep an engine, at the cost of the one that was not used for longest; return its id."""
+        """Keep an engine, in place of the least recently used one if there are too many; return its id."""
         name = uuid.uuid4().hex
         self._engines[name] = engine
         while len(self._engines) > self._most:
@@ -66,7 +66,7 @@ class TrainedEngineCache:
         """The engine of an id. Raises MedusaError when it was dropped or never there."""
         if name not in self._engines:
             raise MedusaError(
-                f"your heads are gone: the app keeps the {self._most} last used. "
+                f"your heads are gone: the app keeps the {self._most} most recently used. "
                 "Train them again, or choose those shipped with the model"
             )
         self._engines.move_to_end(name)
@@ -74,10 +74,10 @@ class TrainedEngineCache:
 
 
 class ConversationCache:
-    """What models have read of a few conversations each, by ids that cannot be guessed, to reply sooner.
+    """What each model has read of a few conversations, by ids that cannot be guessed, for faster replies.
 
-    Filed under the model they belong to and gone with it. A conversation whose entry is lost is read again
-    from its messages. Used on the engine's thread alone.
+    Kept with their model and dropped with it. A conversation whose entry is lost is read again
+    from its messages. Used only on the engine's thread.
     """
 
     def __init__(self, most: int = MOST_CONVERSATIONS, most_bytes: int = MOST_BYTES) -> None:
@@ -86,7 +86,7 @@ class ConversationCache:
         self._models: WeakKeyDictionary[Any, OrderedDict[str, RunState]] = WeakKeyDictionary()
 
     def get(self, engine: Engine, name: str) -> RunState:
-        """What its model has read under this id, or nothing read yet; others may be dropped for it."""
+        """What its model has read under this id, an empty state if nothing; others may be dropped for it."""
         from medusa_core.engine import RunState  # noqa: PLC0415 - pulls in transformers
 
         kept = self._models.setdefault(engine.target, OrderedDict())

@@ -1,4 +1,4 @@
-"""Check the environment variables that gradio reads, some of them already when it is imported.
+"""Check the environment variables that gradio reads, some of them as soon as it is imported.
 
 gradio answers a wrong one with a traceback, or with a page that hands out more than it should.
 """
@@ -13,17 +13,17 @@ from pathlib import Path
 from medusa_core.config import LARGEST_PORT
 from medusa_core.errors import MedusaError, reason_of
 
-# Name, smallest and largest value of what has to be a whole number.
+# Name, smallest and largest value of each variable that must be a whole number.
 _INTEGERS = {
     "GRADIO_SERVER_PORT": (1, LARGEST_PORT),
     "GRADIO_NUM_PORTS": (1, LARGEST_PORT),
     "GRADIO_NODE_SERVER_PORT": (1, LARGEST_PORT),
     "GRADIO_NODE_NUM_PORTS": (1, LARGEST_PORT),
-    "GRADIO_NUM_WORKERS": (0, 0),  # gradio's further servers would answer beside the checks of this one
+    "GRADIO_NUM_WORKERS": (0, 0),  # gradio's other servers would answer without this one's checks
     "GRADIO_ANALYTICS_MAX_EVENTS": (1, 10**9),
     "GRADIO_ANALYTICS_CACHE_FREQUENCY": (1, 10**9),
     "GRADIO_DEFAULT_CONCURRENCY_LIMIT": (1, 10**9),
-    "GRADIO_DEBUG": (0, 0),  # launch() would not come back, and connections would stay without limits
+    "GRADIO_DEBUG": (0, 0),  # launch() would not return, and connections would stay without limits
 }
 _ROOT_PATH = re.compile(r"https?://[A-Za-z0-9._:\[\]-]+(/[^\s?#]*)?|/[^\s?#]*")
 _SHARE_SERVER = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}")

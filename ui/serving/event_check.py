@@ -2,7 +2,7 @@
 
 gradio fetches a file whose path is an address on the web, for every input of every event, and answers values
 of a wrong type with a traceback on the owner's terminal. So a body is read and checked here, and gradio gets
-it written anew: what it reads is what was checked. Knows gradio's components, but no tab.
+it rewritten, so it reads exactly what was checked. Knows gradio's components, but no tab.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from starlette.datastructures import Headers
 
 from ui.serving.request_body import RELOAD, RequestRefusedError, read_json
 
-MOST_DEPTH = 32  # of nested lists; the page sends five at most
+MOST_DEPTH = 32  # levels of nested lists; the page sends five at most
 LARGEST_NUMBER = 2**63
 MOST_DIGITS = 24  # digits of a refused number in its message
 _PAGE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE = {"_type": "gradio.FileData"}
-_FILE_KEYS = ("path", "url")  # either makes a file of a dictionary, for some part of gradio
+_FILE_KEYS = ("path", "url")  # some part of gradio takes a dictionary with either for a file
 _NO_UPLOAD = "The request names a file that was not uploaded to this page: upload it first."
 
 
@@ -45,12 +45,12 @@ class Event:
 
 
 def read_event(blocks: gr.Blocks, headers: Headers, body: bytes, *, queued: bool) -> Event:
-    """The event in a body; `queued` as the service that it was sent to. Raises RequestRefusedError."""
+    """The event in a body; `queued`: whether it was sent to gradio's queue. Raises RequestRefusedError."""
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise RequestRefusedError(415, f"An event is sent as application/json: {RELOAD}.")
     content = read_json(body)
     if not isinstance(content, dict):
-        _refuse("The request is no event of this page")
+        _refuse("The request is not an event of this page")
     page = content.get("session_hash")
     if not isinstance(page, str) or not _PAGE.fullmatch(page):
         _refuse("The request names no open page")
@@ -82,7 +82,7 @@ def _function(blocks: gr.Blocks, number: Any, queued: bool) -> BlockFunction:
 
 
 def _value(blocks: gr.Blocks, page: str, block: Any, value: Any) -> Any:
-    """A checked value of a component, as this open page has it: a menu may have got other choices."""
+    """A checked value of a component, as this open page has it: a menu's choices may have changed."""
     states = blocks.state_holder
     own = states[page].get(block._id, block) if page in states and not block.stateful else block
     _require_within_limits(own, value)  # first, as a number may be too large for any field
@@ -119,18 +119,18 @@ def _checked(value: Any, depth: int) -> Any:
         if value.get("meta") == _FILE or any(key in value for key in _FILE_KEYS):
             return _upload(value)
         return {key: _checked(item, depth - 1) for key, item in value.items()}
-    # Compared before anything is converted: an integer of 400 digits is no float.
+    # Compared before anything is converted: an integer of 400 digits does not fit a float.
     if isinstance(value, int | float) and not abs(value) <= LARGEST_NUMBER:
         _refuse("The request has a number that is too large")
     return value
 
 
 def _upload(file: dict[str, Any]) -> dict[str, Any]:
-    """The record of a file that lies in the folder of uploads, without its address."""
+    """The record of a file in the folder of uploads, without its address."""
     path, url = file.get("path"), file.get("url")
     if not isinstance(path, str) or not _is_upload(path):
         _refuse(_NO_UPLOAD)
-    # The page's own code sends the address under which this server shows the file; no other is of any use.
+    # The page's own code sends the address under which this server shows the file; no other is useful.
     own = f"/gradio_api/file={path}"
     if url is not None and not (
         isinstance(url, str) and own in (url[-len(own) :], unquote(url)[-len(own) :])
@@ -181,11 +181,11 @@ def _label(block: Any) -> str:
     return getattr(block, "label", None) or type(block).__name__
 
 
-_TYPES: dict[type, tuple[type, ...]] = {  # exactly: True is no number
+_TYPES: dict[type, tuple[type, ...]] = {  # exact types: True is not a number
     gr.Textbox: (str, type(None)),
     gr.Checkbox: (bool, type(None)),
     gr.Slider: (int, float),
-    gr.Number: (int, float, type(None)),  # an empty field is no number
+    gr.Number: (int, float, type(None)),  # None: an empty field
     gr.Radio: (str, type(None)),
     gr.Dropdown: (str, type(None)),
 }

@@ -1,7 +1,7 @@
-"""Which requests the page takes: of limited size, for services that it uses, and for a few runs at once.
+"""Which requests the page accepts: limited in size, for services it uses, and for a few runs at once.
 
 A layer in front of gradio's routes, which take a request of any size, fetch what a visitor names, and let one
-visitor take every place of the queue. The rules stand beside: `routes`, `request_body`, `event_check`,
+visitor take every place of the queue. The rules are in `routes`, `request_body`, `event_check` and
 `admission`.
 """
 
@@ -62,8 +62,8 @@ class HttpGuard:
     """Starlette middleware around a page.
 
     `most_upload_bytes` is the largest body of an upload; `proxied` says that requests come through the
-    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs beside the
-    page.
+    owner's proxy, whose headers name the visitor's address; `mcp` that gradio's MCP server runs along with
+    the page.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class HttpGuard:
         await self._app(scope, replayed(body, receive), send)
 
     async def _in_turn(self, address: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one such request at a time: several threads would hold up the event loop."""
+        """Answer one request for the whole page at a time: several threads would hold up the event loop."""
         if not self._whole.take(address):
             raise RequestRefusedError(429, TOO_MUCH)
         async with AsyncExitStack() as turn:

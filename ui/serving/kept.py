@@ -1,8 +1,8 @@
 """What the server keeps for its pages: their newest runs, and on one's own machine what was measured there.
 
-All runs are kept within so many bytes. A run is kept from its first step on, its steps compressed by windows,
-so that its page needs to hold the details of a few windows only and asks for the others. The page that was
-not used for longest loses its run first, and a page that has gone takes its own along.
+All kept runs share one limit of bytes. A run is kept from its first step on, its steps compressed by windows,
+so that its page needs to hold the details of only a few windows and asks for the others. The least recently
+used page loses its run first, and the run of a closed page is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GONE_STEPS = Words("The server no longer has the details of this run: run it aga
 
 
 class RunSlot:
-    """One page's place for its newest run. It lies in the page's state and goes with it."""
+    """One page's place for its newest run. It is in the page's state and dropped with it."""
 
     def __init__(self) -> None:
         self.record: RunRecord | None = None
@@ -49,7 +49,7 @@ class RunSlot:
 
 
 class KeptRuns:
-    """Runs by the slot of their page, and by the key that its browser alone knows. For any thread."""
+    """Runs by the slot of their page, and by the key that only its browser knows. Thread-safe."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most = most_bytes
@@ -63,7 +63,7 @@ class KeptRuns:
             return sum(slot.size for slot in self._slots)
 
     def keep(self, slot: RunSlot, record: RunRecord, key: str | None = None) -> None:
-        """Keep a page's run in place of its last one, at the cost of pages that were not used for longest.
+        """Keep a page's run in place of its last one, if needed dropping the least recently used pages'.
 
         The page's browser may ask for its steps by ``key``.
         """
@@ -126,10 +126,10 @@ class KeptRuns:
 
 
 class KeptFigures:
-    """Keeps what was measured on one's own machine over a reload of the page and a restart of the app.
+    """Keeps what was measured on one's own machine across reloads of the page and restarts of the app.
 
     It is the one owner of the files; a page holds its `PageFigures`. On a public page nothing is kept: a
-    measurement is the visitor's who made it.
+    measurement belongs to the visitor who made it.
     """
 
     def __init__(self, assets: Path, load_of: Callable[[Selection], LoadConfig], keeps: bool):
@@ -142,7 +142,7 @@ class KeptFigures:
         return self._stored
 
     def choose(self, page: PageFigures, selection: Selection) -> PageFigures:
-        """The figures of the visitor's model, also those of an earlier start."""
+        """The figures of the visitor's model, including those of earlier starts."""
         key = key_of(selection)
         chosen = page if page.key == key else replace(page, key=key)
         file = self._file_key(key)
@@ -155,7 +155,7 @@ class KeptFigures:
     def adopt(self, page: PageFigures, found: Figures | None) -> PageFigures:
         """The page with a new measurement, which is kept unless the page is public.
 
-        One that other programs slowed stays in its own tab.
+        A measurement that other programs slowed down is shown only in its own tab.
         """
         if found is None or not found.at or found in page.measured.get(found.key, ()):
             return page  # nothing was measured
@@ -167,13 +167,13 @@ class KeptFigures:
         return adopted
 
     def forget(self, page: PageFigures) -> PageFigures:
-        """The page without the chosen model's measurements, also in later starts."""
+        """The page without the chosen model's measurements, now and in later starts."""
         if (file := self._file_key(page.key)) is not None:
             tuning.forget(file)
         return replace(page, measured={key: one for key, one in page.measured.items() if key != page.key})
 
     def _file_key(self, key: Key) -> dict[str, Any] | None:
-        """What a kept measurement is of; None where nothing is kept, as with heads made on the page."""
+        """The identity of a kept measurement; None where none is kept, as with heads made on the page."""
         engine, model = key
         if engine or not self._keeps or not tuning.may_measure():
             return None

@@ -1,7 +1,7 @@
-"""Loads models beside the runs: one at a time, each in a thread of its own; a load can be cancelled.
+"""Loads models while runs go on: one at a time, each in its own thread; a load can be cancelled.
 
 The thread ends with its load: each thread that computes gets a pool of workers from OpenMP, and a second pool
-that stayed would slow down the engine's. A few models are kept, and go also when memory is short.
+that stayed would slow down the engine's. A few models are kept, and dropped when memory is short.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class _GivenUp(Exception):  # noqa: N818 - not an error: it ends a load that was
 
 
 class ModelCache:
-    """Models by what they are loaded from, so that visitors who choose the same one share it. For any thread.
+    """Models by what they are loaded from, so that visitors who choose the same one share it. Thread-safe.
 
-    The one that was not used for longest goes first, but none that a run is using.
+    The least recently used model is dropped first, but never one that a run is using.
     """
 
     def __init__(self, most: int = MOST_MODELS) -> None:
@@ -54,7 +54,7 @@ class ModelCache:
         self._lock = threading.Lock()
 
     def add(self, source: LoadConfig, engine: Engine) -> None:
-        """Keep a model, at the cost of others where there are too many."""
+        """Keep a model, dropping others if there are too many."""
         with self._lock:
             self._models[source] = engine
             self._models.move_to_end(source)
@@ -70,7 +70,7 @@ class ModelCache:
 
     @contextmanager
     def in_use(self, source: LoadConfig) -> Iterator[None]:
-        """Within it this model is not dropped, whether it is there already or comes meanwhile."""
+        """A context in which this model is not dropped, whether it is there already or comes meanwhile."""
         with self._lock:
             self._users[source] += 1
         try:
@@ -80,7 +80,7 @@ class ModelCache:
                 self._users[source] -= 1
 
     def drop_oldest(self) -> bool:
-        """Drop the model that was not used for longest; False when no model can go."""
+        """Drop the least recently used model; False when none can be dropped."""
         with self._lock:
             oldest = self._unused()
             return oldest is not None and self._models.pop(oldest) is not None
@@ -108,10 +108,10 @@ class ModelLoader:
         self._starting = threading.Lock()
 
     def load(self, source: LoadConfig, flag: StopFlag) -> Generator[Loading, None, Engine | None]:
-        """The model, from the cache or else from its files; yields words for a person while it loads.
+        """The model, from the cache or else from its files; yields progress messages while it loads.
 
         Returns None soon after `flag` is raised, and closing this has the same effect: the load ends at its
-        next sign of life and leaves nothing behind. Raises what `load_engine` raises.
+        next progress message and leaves nothing behind. Raises what `load_engine` raises.
         """
         if (engine := self._cache.get(source)) is not None:
             return engine
@@ -141,7 +141,7 @@ class ModelLoader:
             job.given_up = True
 
     def _start(self, job: _Job) -> None:
-        """Start the job unless another one is going on. After a fork the others' threads are dead as well."""
+        """Start the job unless another one is going on. After a fork, a load's thread no longer runs."""
         with self._starting:
             if not job.started and (self._current is None or not self._current.is_alive()):
                 self._current = threading.Thread(target=job.run, name="loader", daemon=True)
@@ -151,7 +151,7 @@ class ModelLoader:
     def _load(self, source: LoadConfig, say: Say) -> Engine:
         from medusa_core.loading.load import load_engine  # noqa: PLC0415 - transformers takes seconds
 
-        # It may have come into the cache while this one waited for its turn.
+        # The model may have come into the cache while this load waited for its turn.
         if (engine := self._cache.get(source)) is not None:
             return engine
         say("Looking for room…")
@@ -167,7 +167,7 @@ class ModelLoader:
 
         try:
             needed = estimate_memory(source)
-        except MedusaError:  # the load reports the same, or works all the same
+        except MedusaError:  # the load reports the same error, or works anyway
             return
         if needed.total > needed.free + needed.spare + self._cache.droppable_bytes():
             return
@@ -203,7 +203,7 @@ class _Job(Generic[T]):
         except Exception as error:
             self.found.set_exception(error)
         finally:
-            if not self.found.done():  # a panic of a library in Rust is no Exception
+            if not self.found.done():  # a panic of a Rust library is not an Exception
                 self.found.set_exception(RuntimeError("the loading ended without a result"))
 
     def _say(self, words: str) -> None:

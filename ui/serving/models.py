@@ -31,7 +31,7 @@ from ui.serving.policy import AllowedModel, Policy
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-BUSY_SECONDS = 60  # after a failed try for step times no run waits for another
+BUSY_SECONDS = 60  # after a failed measurement of step times, no run waits for another one
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class ModelUpdate(Update):
 
 
 class Models:
-    """What runs are made on, apart from heads that visitors trained."""
+    """The models that runs use, apart from heads that visitors trained."""
 
     def __init__(self, load: LoadConfig, policy: Policy, *, elsewhere: bool = False) -> None:
         """`elsewhere`: runs are made in other processes, which read the models that visitors choose."""
@@ -52,7 +52,7 @@ class Models:
         self._policy = policy
         self._elsewhere = elsewhere
         self._engine: Engine | None = None
-        self._tried_at = -float(BUSY_SECONDS)  # when step times were last tried for, in seconds
+        self._tried_at = -float(BUSY_SECONDS)  # when measuring step times was last tried, in seconds
         self._cache = ModelCache()
         self._loader = ModelLoader(self._cache)
 
@@ -65,16 +65,16 @@ class Models:
         if (engine := self.at_hand(selection)) is not None:
             source = self.config_of(selection)
             return badge_of(engine, name_of(source) if source.model else "")
-        later = "each run loads it anew" if self._elsewhere else "put away; the next run loads it again"
+        later = "each run reloads it" if self._elsewhere else "put away; the next run loads it again"
         state = "not loaded yet" if selection.model is None else later
         return f"{name_of(self.config_of(selection))} · {state}"
 
     def at_hand(self, selection: Selection) -> Engine | None:
-        """The visitor's model, unless it would have to be loaded."""
+        """The visitor's model; None if it would have to be loaded."""
         return self._engine if selection.model is None else self._cache.get(selection.model)
 
     def settings_brought(self, selection: Selection) -> Mapping[str, Mapping[str, Any]]:
-        """The settings that lie beside the weights of the visitor's model, by drafter.
+        """The settings stored with the weights of the visitor's model, by drafter.
 
         Those of the embedded model are known before it is loaded, those of others are not.
         """
@@ -83,19 +83,19 @@ class Models:
         config = self.config_of(selection)
         if config.model or config.heads:
             return {}
-        with suppress(MedusaError):  # the load tells of a damaged file or a missing device
+        with suppress(MedusaError):  # the load reports a damaged file or a missing device
             return embedded_options(place(config.device, "float32").device.type)
         return {}
 
     def in_use(self, selection: Selection) -> AbstractContextManager[None]:
-        """Within it the visitor's model is not dropped."""
+        """A context in which the visitor's model is not dropped."""
         return self._cache.in_use(self.config_of(selection))
 
     def own(self) -> Engine:
-        """The app's own model; called on the engine's thread alone, which keeps two from loading at once."""
+        """The app's own model; called only on the engine's thread, so that no two load at once."""
         if self._engine is None:
             with collector_paused():
-                # Imported here: transformers takes seconds, and the page should be up before it.
+                # Imported here: transformers takes seconds, and the page should be up before that.
                 from medusa_core.loading.load import load_engine  # noqa: PLC0415
 
                 self._engine = load_engine(self.own_config)
@@ -104,21 +104,21 @@ class Models:
     def measure(self, limit: Limit = NO_LIMIT) -> bool:
         """Measure the time of a step by tree size, for the tree "auto"; on the engine's thread.
 
-        Returns False where the machine is too busy, so that it is worth another try.
+        Returns False where the machine is too busy, so that another try is worthwhile.
         """
         if self._engine is not None:
             self._engine = _with_step_times(self._engine, limit)
         return not self._lacks_step_times
 
     def measure_now(self, limit: Limit) -> None:
-        """As ``measure``, twice if needed, and unless stopped not soon again: for comparing speeds."""
+        """Like ``measure``, for comparing speeds: twice if needed, then not soon again unless stopped."""
         if not self.measure(limit):
             self.measure(limit)
         if not limit.stopped:
             self._tried_at = time.monotonic()
 
     def wants_step_times(self, selection: Selection) -> bool:
-        """Whether step times are missing, can be measured here and were not just tried for."""
+        """Whether step times are missing, can be measured here, and no measurement has just failed."""
         own = selection.model is None and not self._elsewhere
         return own and self._lacks_step_times and time.monotonic() > self._tried_at + BUSY_SECONDS
 
@@ -129,7 +129,7 @@ class Models:
         return self._engine is not None and lacks_step_times(self._engine)
 
     def ready(self, selection: Selection) -> Generator[Loading, None, Engine]:
-        """The visitor's model for a run. One that was put away is loaded again, with words on the way."""
+        """The visitor's model for a run. One that was put away is loaded again, with progress messages."""
         if selection.model is not None:
             self._require(selection.model)
             engine = yield from self._loader.load(selection.model, StopFlag())
@@ -144,7 +144,7 @@ class Models:
         return self.own()
 
     def in_dtype(self, selection: Selection, dtype: str) -> Engine:
-        """The visitor's model once more, in another dtype, for as long as the caller keeps it.
+        """A second copy of the visitor's model, in another dtype, for as long as the caller keeps it.
 
         Raises MedusaError as loading does, and where the owner decides on the dtype.
         """
@@ -158,7 +158,7 @@ class Models:
         return _with_step_times(load_engine(source))
 
     def choose(self, wish: LoadConfig, selection: Selection, flag: StopFlag) -> Generator[Update, None, None]:
-        """Load what a visitor wishes for. An error, or the flag, leaves their selection in place."""
+        """Load what a visitor asks for. An error, or the flag, leaves their selection in place."""
         still = f"Still using {name_of(self.config_of(selection))}."
         yield from _errors_as_sentences(self._choose(wish, selection, flag), "Not loaded", still)
 
@@ -168,13 +168,13 @@ class Models:
         yield from _errors_as_sentences(self._estimate(wish, flag), unknown, "")
 
     def wanted(self, wish: LoadConfig) -> LoadConfig | None:
-        """What a visitor's wish comes to; None is the app's own model. Raises MedusaError if not allowed."""
+        """What a visitor's wish names; None is the app's own model. Raises MedusaError if not allowed."""
         own, model = self.own_config, wish.model.strip()
         # Where others can reach the page, the owner also decides on the dtype.
         held = wish if self._policy.free_choice else own
         source = replace(
             own, model=model, heads=wish.heads.strip(), dtype=held.dtype, quantize=held.quantize,
-            context=own.context if model == own.model else 0,  # a longer one is the app's own model's alone
+            context=own.context if model == own.model else 0,  # a longer one is only for the app's own model
             capture=held.capture,
         )  # fmt: skip
         if source == own:
@@ -234,7 +234,7 @@ def badge_of(engine: Engine, title: str = "") -> str:
         count = len(info.own_drafts)
         heads += f" and {count} other drafter{'s' if count > 1 else ''}"
     name = "embedded model" if info.base == "embedded" else title or info.base
-    forward = info.forward.partition(" (")[0]  # without what ruled another one out
+    forward = info.forward.partition(" (")[0]  # without the reason against another one
     size = f"{count_words(info.parameters)} parameters"
     parts = [name, heads, size, info.device, info.dtype, forward, info.extended]
     return " · ".join(filter(None, parts))
@@ -248,7 +248,7 @@ def in_page(words: str) -> str:
 def _errors_as_sentences(
     updates: Generator[Update, None, None], before: str, after: str
 ) -> Generator[Update, None, None]:
-    """The updates; an error becomes a sentence between these words."""
+    """The updates; an error becomes a sentence between ``before`` and ``after``."""
     try:
         yield from updates
     except MedusaError as error:

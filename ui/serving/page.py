@@ -24,11 +24,11 @@ from ui.serving.page_routes import PageChannel, page_routes
 from ui.serving.request_body import RequestRefusedError
 
 SKIP = {"__type__": "update"}  # gradio's word for a value that stays as it is
-MOST_EVENTS_NOTED = 100  # gradio makes a table of them after each event, which is not shown anywhere
-# Between two looks of an idle queue for events. gradio's own thousand looks a second take 7 % of a core
-# and, again and again, the interpreter's lock from the engine's thread.
+MOST_EVENTS_NOTED = 100  # after each event gradio makes a table of them that is not shown anywhere
+# Between an idle queue's looks for new events. gradio's own thousand looks a second take 7 % of a core and
+# keep taking the interpreter's lock from the engine's thread.
 LOOK_SECONDS = 0.01
-# A page is open while its browser holds a heartbeat. A class of 60 sits behind one address, some with two.
+# A page is open while its browser holds a heartbeat. A class of 60 sits behind one address; some have two.
 OPEN_PAGES_OF_AN_ADDRESS = 120
 # Pages without a heartbeat: closed, reloaded, of a program, or of the laptops of a class during a break.
 IDLE_PAGES_OF_AN_ADDRESS = 30
@@ -36,7 +36,7 @@ NEW_PAGES_OF_AN_ADDRESS = 120  # within a minute: a class of 60 opens the page, 
 MOST_DROPPED = 1000  # names of dropped pages that are kept, to answer them
 DROPPED = "The server gave this page's memory to others: reload the page, which begins anew."
 FULL = "All places of this server are taken by open pages: try again in a minute."
-TOO_MANY_OPEN = "{} pages are open from your address, the most there may be: close one and try again."
+TOO_MANY_OPEN = "{} pages are open from your address, which is the limit: close one and try again."
 TOO_MANY_NEW = "{} pages were opened from your address within a minute: try again in a minute."
 _HEARTBEAT = re.compile(r".*/gradio_api/heartbeat/([A-Za-z0-9_-]+)")
 
@@ -55,8 +55,8 @@ class PageState(SessionState):
 class PageStates(StateHolder):
     """The states of all pages; used on the server's event loop.
 
-    gradio's own store drops the page that was not used for longest, also one that a visitor has open, and
-    makes a copy of every component's configuration for each name that a request mentions.
+    gradio's own store drops the least recently used page, even one that a visitor has open, and copies
+    every component's configuration for each name that a request mentions.
     No page with an open heartbeat is dropped. Of the others, those of the address that needs room go first.
     """
 
@@ -104,7 +104,7 @@ class PageStates(StateHolder):
     def open(self, page: str) -> Iterator[None]:
         """Keep the page as long as this lasts."""
         self._heartbeats[page] += 1
-        if page in self.session_data:  # it has come back: else gradio would drop its state in an hour
+        if page in self.session_data:  # it has come back: otherwise gradio would drop its state in an hour
             self.session_data[page].is_closed = False
         try:
             yield
@@ -130,7 +130,7 @@ class PageStates(StateHolder):
 class Heartbeats:
     """Starlette middleware that notes which pages are open; ``left`` is called for one that closes.
 
-    gradio's event for this (`unload`) makes the state of a page anew where it has none.
+    gradio's event for this (`unload`) creates a page's state again where there is none.
     """
 
     def __init__(self, app: ASGIApp, states: PageStates, left: Callable[[str], None]) -> None:
@@ -171,8 +171,8 @@ class Page(gr.Blocks):
     def launch(self, *args: Any, app_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> Any:
         """Launch with the page's own routes, behind the middleware that is asked for.
 
-        `_frontend=False`: gradio else asks its own server for the page and gives up after three seconds, in
-        which a busy or slow machine has not made its first one.
+        `_frontend=False`: otherwise gradio asks its own server for the page and gives up after three seconds,
+        too soon for a busy or slow machine.
         """
         asked = app_kwargs or {}
         heartbeats = Middleware(Heartbeats, states=self.states, left=self._channel.page_left)
@@ -194,9 +194,9 @@ class Page(gr.Blocks):
     async def postprocess_data(self, block_fn: Any, predictions: Any, state: Any) -> list[Any]:
         """Hand gradio only the outputs that an event changes.
 
-        It makes a component anew for each output, even a skipped one, which costs milliseconds per message.
-        It files a changed one, with script and value, under a new number at each value, for as long as the
-        visitor's page is open.
+        gradio makes a new component for each output, even a skipped one, which costs milliseconds per
+        message. It stores a changed one, with script and value, under a new number at each value, for as
+        long as the visitor's page is open.
         """
         several = isinstance(predictions, (list, tuple)) and len(predictions) == len(block_fn.outputs) > 1
         changed = [place for place, value in enumerate(predictions) if value != SKIP] if several else []

@@ -1,4 +1,4 @@
-"""The page's requests beside gradio's: Stop, what it has drawn, steps of its run, an empty replay file.
+"""The page's requests besides gradio's: Stop, what it has drawn, steps of its run, an empty replay file.
 
 Requests of a few bytes that are answered on the server's event loop: they wait neither in gradio's queue nor
 for one of its threads, nor in the browser for what a run has sent. A run is named by the key that its
@@ -55,7 +55,7 @@ class PageChannel:
                 flag.stopped = True
 
     def listen(self, key: str, flag: StopFlag) -> None:
-        """Let the browser that made up this key raise the flag; of several keys of a flag the last counts."""
+        """Let the browser that made up this key raise the flag; of a flag's several keys the last counts."""
         if not KEY.fullmatch(key) or self._keys.get(flag) == key:
             return
         if (before := self._keys.get(flag)) is not None:
@@ -85,10 +85,10 @@ class PageChannel:
 
 
 def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
-    """Routes for gradio's app, where they stand in front of its own."""
+    """Routes for gradio's app, placed in front of its own."""
 
     def steps(key: str, window: int) -> Response:
-        # As it is kept: every browser reads it, and nothing is computed here.
+        # Sent as it is kept: every browser can read it, and nothing is computed here.
         headers = {"content-encoding": "deflate", "cache-control": "no-store"}
         return Response(runs.window(key, window), media_type="application/json", headers=headers)
 
@@ -96,7 +96,7 @@ def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
         return StreamingResponse(runs.texts(key), media_type="application/json")
 
     return [
-        _post(STOP, lambda key, _: channel.stop(key)),  # a run that has just ended is no error
+        _post(STOP, lambda key, _: channel.stop(key)),  # a run that has just ended is not an error
         _post(DRAWN, channel.drawn),
         _post(STEPS, steps),
         _post(TRACE, trace),
@@ -126,7 +126,7 @@ def _post(path: str, answer: Callable[[str, int], Response | None]) -> Route:
 async def _shell(request: Request) -> Response:
     """The replay file without a run, for browsers to fill with the run they show: no run is sent here.
 
-    As text: it is to be filled and saved, and opened here it would be a page under this page's name.
+    Sent as text: it is to be filled and saved; opened here it would be a page of this origin.
     """
     return Response(_replay_shell(), media_type="text/plain", headers={"cache-control": "no-cache"})
 

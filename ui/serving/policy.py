@@ -1,7 +1,8 @@
 """What the page lets its visitors do, decided once at the start by its owner.
 
-On one's own machine everything; where others can reach the page (a Space, ``--share``, an address beyond this
-machine) no model but those the owner lists, no training unless the owner says so, and an end to every run.
+On one's own machine they may do everything. Where others can reach the page (a Space, ``--share``, an address
+beyond this machine), they may use only models that the owner lists and may train only if the owner says so,
+and every run has a time limit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ui.records.settings import LONGEST_RUN, MOST_TOKENS
 
 SPACE = "SPACE_ID"  # set by Hugging Face in every Space
 ZERO_GPU = "SPACES_ZERO_GPU"  # set to true where a Space borrows its GPU from run to run
-MODELS = "MEDUSA_MODELS"  # the owner's list on a Space: entries parted by commas or new lines
+MODELS = "MEDUSA_MODELS"  # the owner's list on a Space: entries separated by commas or new lines
 TRAINING = "MEDUSA_TRAINING"  # the owner of a public page sets it to 1 to switch the Train tab on
 # gradio reads these where the flags say nothing.
 SHARE, HOST, ROOT_PATH = "GRADIO_SHARE", "GRADIO_SERVER_NAME", "GRADIO_ROOT_PATH"
@@ -44,9 +45,9 @@ class AllowedModel:
 
 @dataclass(frozen=True)
 class Policy:
-    """``offers``: the models visitors may choose; ``run_seconds``: the longest run, None for no end.
+    """``offers``: the models visitors may choose; ``run_seconds``: the longest run, None for no limit.
 
-    ``most_tokens`` are the new tokens of a run in the linked view.
+    ``most_tokens`` is the limit of new tokens of a run in the linked view.
     """
 
     public: bool = False
@@ -64,17 +65,17 @@ class Policy:
         """Raises MedusaError for a model that visitors of a public page may not load."""
         if self.public and offer not in self.offers:
             raise MedusaError(
-                f"{offer.label or 'the embedded model'} is not offered here: choose one of the list"
+                f"{offer.label or 'the embedded model'} is not offered here: choose one from the list"
             )
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """Where gradio is to listen: an address, None for this machine alone, and whether to open a link."""
+    """Where gradio is to listen: an address, None for this machine only, and whether to open a link."""
 
     host: str | None
     share: bool
-    hosted: bool  # on a Space, or behind a proxy that gives the page a path of its own
+    hosted: bool  # on a Space, or behind a proxy that gives the page its own path
 
     @classmethod
     def of(cls, environment: Mapping[str, str], *, share: bool = False, host: str | None = None) -> Exposure:
@@ -87,7 +88,7 @@ class Exposure:
 
     @property
     def public(self) -> bool:
-        """Whether others than the person at this machine can open the page."""
+        """Whether others besides the person at this machine can open the page."""
         return self.hosted or self.share or not is_loopback(self.host or "localhost")
 
     @property
@@ -106,7 +107,7 @@ def policy_of(
     if allowed and borrows_gpu(environment):
         raise MedusaError(
             f"{TRAINING}=1 on a ZeroGPU Space, which lends a GPU for less than two minutes: "
-            f"take {TRAINING} away, or use hardware of its own"
+            f"unset {TRAINING}, or use dedicated hardware"
         )
     return Policy(
         public=public,
@@ -118,7 +119,7 @@ def policy_of(
 
 
 def borrows_gpu(environment: Mapping[str, str]) -> bool:
-    """Whether this is a ZeroGPU Space, by the values that its own library takes for yes."""
+    """Whether this is a ZeroGPU Space, by the values that its own library takes as yes."""
     return environment.get(ZERO_GPU, "").lower() in ("1", "t", "true")
 
 
@@ -135,7 +136,7 @@ def announcement(policy: Policy) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name or address is this machine's in any case."""
+    """Whether the name or address always means this machine."""
     if host == "localhost":
         return True
     try:

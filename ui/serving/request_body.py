@@ -1,6 +1,6 @@
 """Read the body of a request within limits: of bytes, of time, and of what all bodies together may take.
 
-A client that trickles its body would otherwise hold a connection for ever, and an upload that breaks off
+A client that trickles its body would otherwise hold a connection for ever, and an interrupted upload
 would leave a temporary file behind: gradio sees a body only when it is whole.
 """
 
@@ -21,14 +21,14 @@ from starlette.types import Message, Receive
 from medusa_core.words import bytes_words
 
 GRACE_SECONDS = 20.0  # until a body has to come at the rate below
-BYTES_PER_SECOND = 10_000  # on average; slower connections than that run no page either
+BYTES_PER_SECOND = 10_000  # on average; a slower connection could not run the page either
 DRAIN_SECONDS, DRAIN_BYTES = 5.0, 50_000_000  # read from a refused body, so that its sender reads the answer
 BODIES_AT_ONCE = 20  # bodies of the largest size in memory at once
-# What a body may have beside the contents of its strings: a megabyte of "1,1,1" takes 0.3 s to read and to
+# What a body may have besides the contents of its strings: a megabyte of "1,1,1" takes 0.3 s to read and to
 # check, one long text a hundredth of it.
 MOST_PARTS = 20_000  # strings, and bytes outside them
-MOST_FILES = 10  # of an upload
-MOST_HEADER_BYTES = 2000  # of one file: its name and its type
+MOST_FILES = 10  # in an upload
+MOST_HEADER_BYTES = 2000  # for one file's name and type
 _NAMED = re.compile(
     rb'content-disposition:[^\r\n]*;\s*name="[^"\r\n]+";\s*filename="[^"\x00\r\n]+"', re.IGNORECASE
 )
@@ -45,7 +45,7 @@ class RequestRefusedError(Exception):
 
 
 class RequestStream:
-    """A request's messages, with whether its body has come to its end."""
+    """A request's messages, and whether its body has ended."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -88,7 +88,7 @@ class BodyReader:
             self._held -= seen
 
     def length(self, headers: Headers) -> int:
-        """The length that a request says it has, 0 where it says none. Raises RequestRefusedError."""
+        """The length that a request declares, 0 where it declares none. Raises RequestRefusedError."""
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 15 or int(length) > self._most_bytes:
             raise self.too_large()
@@ -140,7 +140,7 @@ def read_json(body: bytes) -> Any:
         return json.loads(body.decode(), parse_constant=_no_number, parse_float=_finite)
     except RecursionError as error:
         raise RequestRefusedError(400, f"The request is nested too deeply: {RELOAD}.") from error
-    except ValueError as error:  # also of bytes that are no UTF-8, and of numbers with thousands of digits
+    except ValueError as error:  # also for bytes that are not UTF-8, and numbers with thousands of digits
         raise RequestRefusedError(400, f"The request is not valid JSON: {RELOAD}.") from error
 
 
@@ -155,7 +155,7 @@ def require_json(body: bytes) -> None:
 def check_upload(headers: Headers, body: bytes) -> None:
     """Raises RequestRefusedError for a body that is not a whole form of a few files, each with a name.
 
-    gradio's own reader fails with a traceback over a form that breaks off or has a field beside its files,
+    gradio's own reader fails with a traceback over a form that is cut off or has a field besides its files,
     and leaves its temporary files behind.
     """
     kind, options = parse_options_header(headers.get("content-type", ""))
@@ -172,7 +172,7 @@ def check_upload(headers: Headers, body: bytes) -> None:
     for file in files:
         head, blank, _ = file.partition(b"\r\n\r\n")
         if not blank or len(head) > MOST_HEADER_BYTES or not _NAMED.search(head):
-            raise RequestRefusedError(400, "The upload has a part that is no file with a name.")
+            raise RequestRefusedError(400, "The upload has a part that is not a file with a name.")
 
 
 def _parts(body: bytes) -> int:
@@ -182,7 +182,7 @@ def _parts(body: bytes) -> int:
 
 
 def _no_number(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(digits: str) -> float:
@@ -191,7 +191,7 @@ def _finite(digits: str) -> float:
 
 
 def replayed(body: bytes, receive: Receive) -> Receive:
-    """The body once more, then what really comes: gradio asks whether the visitor has left."""
+    """The body again, then the messages that really come: gradio asks whether the visitor has left."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

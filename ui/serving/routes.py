@@ -27,11 +27,11 @@ UNQUEUED = "/gradio_api/run/predict"
 MCP = ("/gradio_api/mcp", "/gradio_api/mcp/http", "/gradio_api/mcp/schema")
 _POSTED = frozenset({
     JOIN, UNQUEUED, UPLOAD, "/gradio_api/cancel", "/gradio_api/reset",
-    STOP, DRAWN,  # the page's own channel beside gradio
+    STOP, DRAWN,  # the page's own channel besides gradio's
     STEPS, TRACE,  # the page's own run
 })  # fmt: skip
 _READ = frozenset({
-    SHELL,  # the page's own, as the channel
+    SHELL,  # the page's own, like the channel
     "/", "/config", "/theme.css", "/favicon.ico", "/manifest.json", "/robots.txt", "/pwa_icon", DATA,
     "/gradio_api/info", "/gradio_api/app_id", "/gradio_api/queue/status", "/gradio_api/startup-events",
     "/gradio_api/theme.css", "/gradio_api/upload_progress", "/gradio_api/user", "/gradio_api/login_check",
@@ -39,7 +39,7 @@ _READ = frozenset({
 _READ_BELOW = re.compile(
     r"/(assets|static|svelte|pwa_icon)/.+"
     r"|/gradio_api/heartbeat/[A-Za-z0-9_-]{1,64}"
-    # A file of the server; gradio would fetch any address of another server.
+    # A file on this server; gradio would also fetch any address on another one.
     r"|/gradio_api/file=(?!\s*[a-z][a-z0-9+.-]*:/).+",
     re.IGNORECASE | re.DOTALL,
 )
@@ -115,7 +115,7 @@ class Names:
 
 
 def _require_host(header: str, value: str) -> None:
-    """Refuse what is no host: gradio builds addresses from it and fails with a traceback."""
+    """Refuse what is not a host name: gradio builds addresses from it and fails with a traceback."""
     for part in value.split(","):
         name = part.strip()
         if header == "x-gradio-server":
@@ -123,7 +123,7 @@ def _require_host(header: str, value: str) -> None:
         try:
             found, url = _HOST.fullmatch(name), httpx.URL(f"http://{name}")
             named = found is not None and bool(url.host) and (url.port or 0) <= LARGEST_PORT
-        except (httpx.InvalidURL, ValueError):  # a name that is no IDNA
+        except (httpx.InvalidURL, ValueError):  # not a valid IDNA name
             named = False
         if not named:
             raise RequestRefusedError(400, f"The header {header} names no host.")

@@ -1,6 +1,6 @@
 """Runs of all visitors, one at a time: on the engine's thread, or on a GPU that is borrowed for each.
 
-Here is everything that a run has beside its own work: its turn, its time limit, its errors as words for the
+Everything about a run besides its own work is here: its turn, its time limit, its errors as words for the
 page, and the way of its updates from where they are computed to where they are shown.
 """
 
@@ -28,32 +28,32 @@ from ui.serving.zero_gpu import borrowing, seconds_for
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2  # between two looks at Stop while a run waits for its turn
-GRACE_SECONDS = 20.0  # for a run to come to its end by itself, with what it has
+GRACE_SECONDS = 20.0  # for a run to end by itself, with what it has
 
 
 class Request(ABC):
-    """What a visitor asks for: a frozen record that can be pickled, since a GPU may be another process's."""
+    """What a visitor asks for: a frozen record that can be pickled, as the GPU may be in another process."""
 
     selection: Selection  # the visitor's model, heads and tree
     share: TimeShare | None = None  # set where the run gives way to others; None: it keeps the engine
 
     def most_tokens(self) -> float:
-        """Tokens that the run makes at most. Raises MedusaError for what is refused before any waiting."""
+        """The most tokens that the run makes. Raises MedusaError for what is refused before any waiting."""
         return math.inf
 
     def longest_run(self) -> float:
-        """Tokens of its longest single run, where it has no limit of its own; the page's policy limits it."""
+        """Tokens of its longest single run, if it has no limit of its own; the page's policy limits them."""
         return 0
 
     @abstractmethod
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """The work, on the thread and in the process that computes. Raises MedusaError.
 
-        The run may give way at each item; None is no update, only that.
+        The run may give way at each item; None is not an update, only such a point.
         """
 
     def broken_off(self, update: Update) -> Update | None:
-        """The last update of a shown run that sent no end of its own; None: the given one as it is."""
+        """The last update of a shown run that did not send its own end; None: the given one as it is."""
         return None
 
 
@@ -112,7 +112,7 @@ class Runner:
             yield last
 
     def _updates(self, request: Request, flag: StopFlag, acks: Acks | None, seconds: Any) -> Any:
-        """An iterator over the updates with ``close``. ``seconds`` end the run; None: nothing does."""
+        """An iterator over the updates with ``close``. The run ends after ``seconds``; None: never."""
         updates = self._work(request, flag, seconds)
         if acks is None:
             return updates if self.borrows else self._thread.pulled(updates)
@@ -129,7 +129,7 @@ class Runner:
                     yield update
                     if limit.over(update):
                         break
-        except Exception as error:  # another process's lender would pass on its type alone
+        except Exception as error:  # the lender's process would pass on only its type
             yield problem_of(error)
             return
         if limit.words:
@@ -137,7 +137,7 @@ class Runner:
 
 
 def _give_way(place: Place, share: TimeShare, flag: StopFlag) -> Generator[Update, None, None]:
-    """Let those who wait go first; says meanwhile how the time is shared, and that Stop was heard."""
+    """Let those who wait go first; meanwhile say how the time is shared, and that Stop was noticed."""
     if not share.slice_is_over or not (ahead := place.move_back()):
         return
     share.leave(ahead)
@@ -166,7 +166,7 @@ def as_sentence(words: str) -> str:
 
 
 class _Shown:
-    """Whether the page shows a run that has not ended, so that it can be sent an end of another kind."""
+    """Whether the page shows a run that has not ended, and so must be sent an end even after an error."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -185,14 +185,14 @@ class _Shown:
         return update
 
     def unfinished(self) -> Update | None:
-        """The last update for the page where the run has said nothing of its end."""
+        """The last update for the page where the run has not said that it ended."""
         return self._request.broken_off(Update(status=self._words)) if self._live else None
 
 
 class TimeLimit:
     """Watches a run's updates. After ``seconds``, None for never, the flag is raised for the run to end.
 
-    The time in which a model is loaded does not count, nor what ``clock`` leaves out.
+    Neither the time of loading a model counts nor what ``clock`` leaves out.
     """
 
     def __init__(

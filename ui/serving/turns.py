@@ -23,12 +23,12 @@ class Place:
         self._changed = changed
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether the turn has come, after waiting for at most so long; None waits until it has."""
+        """Whether the turn has come, after waiting at most ``seconds``; None waits until it has."""
         with self._changed:
             return self._changed.wait_for(lambda: self._line[0] is self, seconds)
 
     def move_back(self) -> int:
-        """Go to the end of the line, letting those who wait go first; returns how many they are."""
+        """Go to the end of the line, letting those who wait go first; return how many there are."""
         with self._changed:
             if ahead := len(self._line) - 1:
                 self._line.remove(self)
@@ -86,7 +86,7 @@ class TimeShare:
         self._begun = self._came = perf_counter()
 
     def leave(self, runs: int) -> None:
-        """The run gives way to so many others."""
+        """The run gives way to this many others."""
         self._left = perf_counter()
         self.runs += runs
 

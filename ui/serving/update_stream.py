@@ -1,8 +1,8 @@
 """A run's updates on their way from where they are computed to its page, at the pace of the page.
 
-A run of the linked view is computed ahead of its page. Whatever it has said meanwhile goes out together,
-while no more than a few messages are under way that the browser has not drawn: a browser with a long line of
-messages hears a click only after them. Other runs compute an item when it is asked for, so that nothing is
+A run of the linked view is computed ahead of its page. Its updates meanwhile go out together, as
+long as only a few messages are under way that the browser has not drawn: a browser with a long queue of
+messages handles a click only after them. Other runs compute an item when it is asked for, so that nothing is
 sent while the next one is being timed.
 """
 
@@ -18,14 +18,14 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, TypeVar, cast
 
-TOGETHER_SECONDS = 0.03  # of steps in one message: a screen shows hardly more changes than that
+TOGETHER_SECONDS = 0.03  # of steps in one message: a screen can hardly show changes faster
 MOST_UNDRAWN = 3  # messages under way: one is drawn while the next ones travel
-SILENT_SECONDS = 2.0  # a page that confirms nothing for so long, as one in the background, is sent one more
+SILENT_SECONDS = 2.0  # a page that confirms nothing for this long, as in the background, is sent one more
 T = TypeVar("T")
 
 
 class Acks:
-    """Which of a run's messages its page has drawn. ``key`` names the run to the browser alone."""
+    """Which of a run's messages its page has drawn. Only the browser knows the run's ``key``."""
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(16)
@@ -43,13 +43,13 @@ class Acks:
                 self.changed.notify_all()
 
     def labelled(self, message: str) -> str:
-        """The message with a number that the browser is to confirm. Called with `changed` held or alone."""
+        """The message with a number that the browser is to confirm; one thread at a time calls this."""
         self._sent += 1
         self._last = monotonic()
         return f'{{"kind": "numbered", "run": "{self.key}", "number": {self._sent}, "message": {message}}}'
 
     def wait_seconds(self) -> float:
-        """How long the next message has to wait unless a confirmation comes; 0 for not at all."""
+        """How long the next message has to wait unless a confirmation comes; 0 if it need not wait."""
         since = monotonic() - self._last
         full = self._sent - self._drawn >= MOST_UNDRAWN
         return max(0.0, (SILENT_SECONDS if full else TOGETHER_SECONDS) - since)
@@ -76,7 +76,7 @@ class UpdateStream(Iterator[Any]):
                 self._changed.notify_all()
 
     def end(self, error: BaseException | None = None) -> None:
-        """There is nothing more to come; the error is raised where the stream is read."""
+        """Note that nothing more comes; the error is raised where the stream is read."""
         with self._changed:
             self._error = error
             self._ended = True
@@ -85,7 +85,7 @@ class UpdateStream(Iterator[Any]):
     # ---- where they are shown
 
     def __next__(self) -> Any:
-        """All that can go out as one, as soon as the page is ready for it."""
+        """All updates that can go out as one, as soon as the page is ready for them."""
         with self._changed:
             while not self._ended and (not self._updates or self._acks.wait_seconds() > 0):
                 self._changed.wait(self._acks.wait_seconds() if self._updates else None)
@@ -119,7 +119,7 @@ class UpdateStream(Iterator[Any]):
 
 
 def feed(items: Generator[Any, None, None], stream: UpdateStream) -> None:
-    """Compute a generator's items ahead into a stream, on a thread of its own."""
+    """Compute a generator's items ahead into a stream, on its own thread."""
 
     def work() -> None:
         try:
@@ -184,7 +184,7 @@ class EngineThread:
             except BaseException as error:  # raised again where the stream is read
                 stream.end(error)
             else:
-                # Submitted anew for each item, so that calls which came meanwhile have their turn.
+                # Submitted again for each item, so that calls that came meanwhile get their turn.
                 self._executor.submit(advance)
 
         self._executor.submit(advance)

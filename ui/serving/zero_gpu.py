@@ -39,17 +39,17 @@ def claim(environment: Mapping[str, str]) -> Callable[..., Any] | None:
         import spaces  # type: ignore[import-not-found]  # noqa: PLC0415 - it changes torch for the whole process, so nowhere but here
     except ImportError as error:
         raise MedusaError("this Space lends GPUs through the package spaces: install it") from error
-    # The library stands in for a GPU on this thread alone; transformers would read weights with several.
+    # The library stands in for a GPU only on this thread; transformers would read weights with several.
     os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     return spaces.GPU
 
 
 def seconds_for(tokens: float, *, loaded: bool = True) -> int:
-    """Whole seconds of GPU to ask for, for a run that makes so many tokens at most.
+    """Whole seconds of GPU to ask for, for a run that makes at most ``tokens`` tokens.
 
     ``START_SECONDS`` + tokens / ``TOKENS_PER_SECOND``, and ``LOAD_SECONDS`` where the process has to read the
     model itself, kept between ``SHORTEST`` and ``LONGEST``. What a run does not need is given back; a short
-    one waits less in the lender's queue.
+    run waits less in the lender's queue.
     """
     seconds = START_SECONDS + tokens / TOKENS_PER_SECOND + (0.0 if loaded else LOAD_SECONDS)
     return round(min(max(seconds, SHORTEST), LONGEST))

@@ -1,6 +1,6 @@
-"""The Experiments tab: what papers measured, measured again here, beside their own figures.
+"""The Experiments tab: what papers measured, measured again here, next to their own figures.
 
-Reads stored records and draws them; needs no engine, and nothing that is chosen in it computes anything.
+Reads stored records and draws them; needs no engine, and no choice in it computes anything.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ui.figures.method_speeds import series_title
 COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
 MOST_ROWS = 12  # rows of a table that is not folded
-# Notes that list figures by method or kind: they are said part by part.
+# Notes that list figures by method or kind are shown, and translated, part by part.
 LISTS = re.compile(
     r"(Fastest by kind|Texts identical to|Tokens per step over|EAGLE-3's tokens per step over|"
     r"Held-out loss on|T = |.*: best with)"
@@ -47,12 +47,13 @@ COUNT = re.compile(r"(.+?) (\d+)(?:, |$)")  # a name, which may hold a comma, an
 SECTIONS = {  # name in the menu, by paper, and what it shows
     "spec-bench": (
         "Spec-Bench: every drafter",
-        "Who drafts best, and for which kind of text? Heads guess any text, copying what stood there before "
-        "pays where a text repeats itself, and elsewhere may cost more than it brings.",
+        "Who drafts best, and for which kind of text? Heads guess any text, copying earlier text pays "
+        "where a text repeats itself; elsewhere it may cost more than it gains.",
     ),
     "figure3": (
         "Medusa, figure 3: kinds of text",
-        "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise not.",
+        "Does every kind of text gain alike? A set phrase is guessed several tokens ahead, a surprise is "
+        "not.",
     ),
     "figure4": (
         "Medusa, figure 4: sparse against dense trees",
@@ -71,14 +72,14 @@ SECTIONS = {  # name in the menu, by paper, and what it shows
     ),
     "table2": (
         "Medusa, table 2: ways to train",
-        "May the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
+        "Can the model itself be trained with its heads? Medusa-1 leaves it as it is, Medusa-2 trains both "
         "with care, direct fine-tuning trains both without.",
     ),
     "table3": (
         "Medusa, table 3: what each technique adds",
         "Which part of the gain comes from where? First heads with one guess each, then a tree of guesses, a "
         "tree chosen by measured accuracies, and heads trained together with the model. The trees are small, "
-        "as the column “nodes” says: for so small a model, larger ones would cost more than they bring.",
+        "as the column “nodes” says: for so small a model, larger ones would cost more than they gain.",
     ),
     "figure21": (
         "Medusa, figure 21, simulated: candidates",
@@ -95,9 +96,9 @@ SECTIONS = {  # name in the menu, by paper, and what it shows
     ),
     "eagle3-table1": (
         "EAGLE-3, table 1: without loss, at two temperatures",
-        "Which drafter keeps most tokens when every token must be one the model would have drawn? At "
+        "Which drafter keeps the most tokens when every token must be one the model would have drawn? At "
         "temperature 1 the model itself is less sure, so fewer guesses pass. A dynamic tree holds in each "
-        "step the nodes that Medusa's heads find likeliest; the others of heads keep one shape.",
+        "step the nodes that Medusa's heads find likeliest; the heads' other trees keep one shape.",
     ),
     "eagle3-training": (
         "EAGLE-3, figures 1 and 7, table 2: how it is trained",
@@ -106,14 +107,14 @@ SECTIONS = {  # name in the menu, by paper, and what it shows
     ),
     "tokenswift": (
         "TokenSwift: long texts",
-        "What becomes of the speed as a text grows? Each step reads the whole cache, so a plain step takes "
+        "What happens to the speed as a text grows? Each step reads the whole cache, so a plain step takes "
         "longer and longer; the more tokens a step keeps, the less often the cache is read.",
     ),
     "grouped-heads": (
         "GQA: shared key-value heads",
-        "May a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
+        "Can a trained model's heads share keys and values? Pooled: each group of heads gets the mean of its "
         "key and value weights, so the cache shrinks and the loss rises. Trained on: a short training "
-        "afterwards takes back some of that.",
+        "afterwards recovers some of that.",
     ),
 }
 

@@ -1,10 +1,10 @@
-// How the guesses of a step were drafted: what was read, by whom, how often, and with what each next guess was made.
+// How the guesses of a step were drafted: what was read, by whom, how often, and what each next guess was made from.
 // One picture for the phase Propose and for the cards of Learn. The words are the drafters' own (METHODS).
 
 const MOST_GUESSES = 4; // guesses of a column
 const [MOST_COPIES, MOST_COPIED, MOST_AGREEING] = [3, 8, 6]; // copies under one another, tokens of each, and tokens shown to agree before it
 
-// `step`, `steps`: those of the run up to this one, `trace`: the run. A node for each drafter that proposed.
+// `step`, `steps`: those of the run up to this one, `trace`: the run. Returns a node for each drafter that proposed.
 function draftingPicture({ step, steps, trace }) {
   const drafters = [...new Set(step.nodes.slice(1).map((node) => node.origin.by))];
   const parts = drafters.flatMap((by) => {
@@ -87,7 +87,7 @@ function foretells(step, guesses, depth, by) {
   return say`token ${depth}, after ${joined(path.map((id) => step.nodes[id]))}`;
 }
 
-// The cache rows that a drafter sees, in bins, where not all.
+// The cache rows that a drafter sees, in bins, unless it sees all.
 function seenRows(step) {
   const shares = rowsSeen(step, 64);
   const seen = shares && countSeen(step);
@@ -97,7 +97,7 @@ function seenRows(step) {
     html("figcaption", {}, say`The text’s rows in the cache, the first one at the left: the draft sees ${seen} of ${step.cache_length}, drawn filled; the verification sees all.`));
 }
 
-// The first guess of each copy: where a draft branches, another one begins.
+// The first guess of each copy: where a draft branches, another copy begins.
 function copyStarts(own) {
   const copied = own.filter((node) => isKnown(node.origin.back));
   return copied.filter((node) => !copied.some((each) => each.id === node.parent) || copied.some((each) => each.parent === node.parent && each.id < node.id));
@@ -139,7 +139,7 @@ function textReader({ step, steps, trace, chain }) {
   return (place) => (place < start ? pieces[place] : place < step.cache_length ? written[place - start] : path[place - step.cache_length]?.text) ?? null;
 }
 
-// What the short label on a node of a drafter without heads means, by an example.
+// What the short label on a node of a drafter without heads means, with an example.
 function labelWords(nodes) {
   const examples = new Map();
   for (const node of nodes) if (node.origin.label && node.origin.note) examples.set(isKnown(node.origin.back), node);

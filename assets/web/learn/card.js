@@ -8,7 +8,7 @@ function makeCard({ onAnswer, onAgain, onTry, link }) {
   const answer = html("div", { class: "learn-answer", role: "status", "aria-live": "polite" });
   const node = html("div", { class: "learn-words" }, count, title, body, ask, answer);
 
-  // `chosen` is the index of the reader's choice, or null; `lacking` says why another run than the reader's is shown.
+  // `chosen` is the index of the reader's choice, or null; `lacking` says why a run other than the reader's is shown.
   function draw({ card, number, total, texts, facts, chosen, lacking }) {
     const { words } = texts;
     const question = questionOf(card, facts);

@@ -1,9 +1,9 @@
-// Why sampling by p/q is exact: the two distributions of a recorded place, draws by the rule, and their counts beside
+// Why sampling by p/q is exact: the two distributions of a recorded place, draws by the rule, and their counts next to
 // the model's own probabilities. Leviathan et al., 2023; the draws are made here, from the recorded p and q.
 
 const DRAWS = [1, 100, 5000];
 
-// One token by the rule: a guess drawn from q is kept with the probability p/q, else one is drawn from the
+// One token by the rule: a guess drawn from q is kept with the probability p/q, otherwise one is drawn from the
 // rest of p. `isWrong` draws it from all of p instead. {guess, u, token, kept}, tokens by their places.
 function drawExactly({ p, q }, random, isWrong = false) {
   const guess = drawn(q, random());
@@ -27,7 +27,7 @@ function drawn(shares, number) {
 }
 
 // The guesses at one place with the model's p and the head's q of each; all other tokens count as one. Null where a
-// step has no such place. Above temperature 0 alone, since p is the model's own only there.
+// step has no such place. Only above temperature 0, where p is the model's own.
 function factsOfExact(step, { config }) {
   if (!(config.temperature > 0)) return null;
   const parents = [...new Set(step.nodes.slice(1).map((node) => node.parent))];
@@ -46,7 +46,7 @@ function placeOf(step, parent) {
   return { parent, nodes, p: withRest("p"), q: withRest("draft_p") };
 }
 
-// How much a place shows: little is left to other tokens, p has two likely ones, and p and q differ. 0 for too little.
+// How much a place shows: other tokens have little of p, two tokens are likely, and p and q differ. 0 for too little.
 function worthOfPlace({ p, q }) {
   const rest = Math.max(p.at(-1), q.at(-1));
   const apart = q.reduce((sum, share, i) => sum + Math.max(0, share - p[i]), 0);

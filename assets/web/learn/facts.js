@@ -46,7 +46,7 @@ function factsOfTimes(trace, step, records) {
   const best = largest(rows, (row) => row.tokens_per_step / overheadOf(row));
   const big = rows.at(-1);
   const mean = factsOfRun(trace).mean_value;
-  // A reader who divides what is shown is to come to the same result.
+  // Computed from rounded numbers, so that a reader who divides what is shown gets the same result.
   const ratio = (above, below) => decimal(Number(decimal(above)) / Number(decimal(below)));
   const told = (name, row) => ({
     [name + "_nodes"]: row.nodes, [name + "_mean"]: decimal(row.tokens_per_step),

@@ -1,5 +1,5 @@
-// What a card can need of a step of a run, by the name the card calls it: the facts that such a step gives, or null
-// where it has none to give. Pure.
+// What a card can need from a step of a run, by the card's name for it: the facts that such a step gives, or null if
+// it gives none. Pure.
 
 const NEEDS = {
   heads: (_, { config, steps }) => {
@@ -33,7 +33,7 @@ function secondGuess(step) {
   return first ? { node, first } : null;
 }
 
-// Tokens that a tree of first guesses alone would have kept.
+// Tokens that a tree of only first guesses would have kept.
 function keptAlone(step) {
   let count = 0;
   const firstAfter = ({ id }) => step.nodes.find((node) => node.parent === id && isFirst(node) && node.passes);
@@ -57,7 +57,7 @@ function factsOfSecond(step, { steps }) {
   };
 }
 
-// Two guesses for one place: of one parent where there are such, else of one depth.
+// Two guesses for one place: with one parent if possible, else at one depth.
 function factsOfRivals(step) {
   const guesses = step.nodes.slice(1);
   const second = secondGuess(step);
@@ -71,7 +71,7 @@ function factsOfRivals(step) {
   };
 }
 
-// The deepest kept node, or else any deep one, and an earlier node that hangs on another parent and is no ancestor:
+// The deepest kept node, or else any deep one, and an earlier node that has another parent and is not an ancestor:
 // one at the same depth where there is one, with other words.
 function factsOfSeer(step) {
   const parents = parentsOf(step);
@@ -133,7 +133,7 @@ function factsOfFailed(step) {
   return found ? { failed: named(found), failed_id: found.id, failed_p: probability(found.p), failed_bar: barOf(found) } : null;
 }
 
-// A kept guess and a dropped one, in a step whose path is wholly part of the text.
+// A kept guess and a dropped one, in a step whose path is entirely part of the text.
 function factsOfPath({ path, nodes, emitted, bonus, cache_length: before }) {
   if (!bonus || path.length < 2 || path.length === nodes.length || path.length !== emitted.length) return null;
   return {

@@ -1,5 +1,5 @@
-// The tour on another run than the recorded one. Watch runs the reader's prompt, with a tree that branches, and its
-// view hands the finished run over. Without a Watch tab, as in a page of its own, this part stays away.
+// The tour on a run other than the recorded one. Watch runs the reader's prompt, with a tree that branches, and its
+// view hands the finished run over. Without a Watch tab, as on a separate page, this part stays away.
 
 const decodeHostOfPage = () => document.querySelector("#decode-view .mdv-host");
 const GALLERY = "recorded-"; // begins the name of a run that Watch's menu shows
@@ -15,7 +15,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   const said = html("p", { class: "learn-said", role: "status", "aria-live": "polite" });
   const box = html("section", { class: "learn-yours" }, title, hint, field, html("div", { class: "learn-buttons" }, run, use, back), said);
   let words = null;
-  let waiting = null; // for the run that was started here
+  let waiting = null; // for a run that was started here
 
   function draw(newWords, isOwn) {
     words = newWords;
@@ -39,7 +39,7 @@ function makeOwnRun({ onRun, onRecorded }) {
     return { text: note ? "taken" : "own" };
   }
 
-  // The prompt goes into Watch's own field and a button beside Watch's is pressed, so that every limit of a run holds.
+  // The prompt goes into Watch's own field and a button next to Watch's is pressed, so that every limit of a run applies.
   function start() {
     const host = decodeHostOfPage();
     const prompt = decodePrompt();
@@ -61,7 +61,7 @@ function makeOwnRun({ onRun, onRecorded }) {
     setTimeout(() => document.querySelector("#learn-run").click()); // once the field has told its new value
   }
 
-  // A run that is refused sends nothing to the view: what Watch's status line says is said here too.
+  // A run that is refused sends nothing to the view: so Watch's status line is repeated here.
   function mirror(line, signal) {
     const watcher = new MutationObserver(() => (said.textContent = line.innerText || line.textContent));
     watcher.observe(line, { childList: true, characterData: true, subtree: true });
@@ -77,7 +77,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   return { box, draw };
 }
 
-// Opens Watch at a step of a run, where it shows that run, else at the run that it shows; the sliders judge it anew.
+// Opens Watch at a step of a run if it shows that run, else at the run it shows; the sliders judge it again.
 function openInDecode(trace, index) {
   const host = decodeHostOfPage();
   const panel = host.closest("[role=tabpanel]");

@@ -36,7 +36,7 @@ function mountLearn(host, content) {
   root.append(html("header", { class: "learn-head" }, heading, html("div", { class: "learn-tools" }, progress, reset, lecture.button)),
     html("div", { class: "learn-desk" }, side, stage.node, html("div", { class: "learn-more" }, yours.box, glossary.box)), keys, live);
   let asked = "{}"; // model and device that the reader named last
-  // `run`: the one that is told, with the answers given on it; `shown`: the one that the card on screen is told with.
+  // `run`: the run that is told, with the answers given on it; `shown`: the run that the card on screen uses.
   const state = { run: null, shown: null, card: 0, language: languageOf(texts) };
   const cardsNow = () => texts[state.language].cards;
   const nameOf = (words, { name }) => plainText(words[name.text], { run: LANGUAGE.tell(name.run ?? "") });
@@ -119,7 +119,7 @@ function mountLearn(host, content) {
     else card.answer.scrollIntoView({ block: "nearest" });
   }
 
-  // The run stays: only what was answered on it goes.
+  // The run stays: only the answers given on it are dropped.
   function startOver() {
     state.run.answers = {};
     show(state.run, 0);
@@ -151,7 +151,7 @@ function mountLearn(host, content) {
     stage.draw({ told, shown, words, isAnswered: chosen !== null, isLecture: lecture.isOn() });
   }
 
-  // The run that a card is told with: the reader's, unless it lacks something or is of another drafter than the card.
+  // The run that a card is told with: the reader's, unless it lacks something or its drafter is not the card's.
   function runFor(told) {
     const run = [state.run, recorded, ...others].find((each) => canTell(each, told));
     const { missing } = state.run !== recorded && isOfDrafter(state.run, told) ? state.run.tell(told) : {};
@@ -181,7 +181,7 @@ function mountLearn(host, content) {
     draw();
   }
 
-  // What the reader's own model and card bring: the server is asked, and its answer comes by `expect`.
+  // The figures of the reader's own model and card: the server is asked, and its answer comes through `expect`.
   function ask(what) {
     asked = JSON.stringify(what);
     host.dispatchEvent(new CustomEvent("ask"));

@@ -1,7 +1,7 @@
 // Pictures of the cards, drawn from the step on screen and from shipped records. What answers the card's question
 // has the class "learn-secret" and stays hidden until the reader has answered.
 
-const MOST_CELLS = 9; // of nodes, beside each other in a row that a phone and a lecture hall can read
+const MOST_CELLS = 9; // nodes next to each other, in a row that can be read on a phone and in a lecture hall
 const bit = (className, ...children) => html("div", { class: className }, ...children);
 const secret = (className, ...children) => bit(className + " learn-secret", ...children);
 const keyRow = (kinds, wordsOf, prefix = "is-") => bit("learn-key", ...kinds.map((kind) => html("span", {}, html("i", { class: prefix + kind }), wordsOf(kind))));
@@ -32,8 +32,8 @@ function headsPicture({ step, facts, say }) {
   return [bit("learn-heads", state, bit("learn-headlines", ...lines)), html("p", { class: "learn-caption" }, say("own_p"))];
 }
 
-// The nodes of the step as the pass sees them: one row, each with its slot and its position. Of a long row only the
-// root and what stands around the two named nodes.
+// The nodes of the step as the pass sees them: one row, each with its slot and its position. Of a long row, only the
+// root and the surroundings of the two named nodes.
 function rowPicture({ step, facts, say }) {
   const named = [facts.a_id, facts.b_id];
   const count = step.nodes.length;
@@ -68,7 +68,7 @@ function shareBar(label, share, line, kind = "") {
   return bit("learn-share" + kind, html("span", {}, label), track, html("span", {}, probability(share)));
 }
 
-// The cache while the tree is in it, and after the rejected rows are gone. All kept rows, and as many others as there
+// The cache while the tree is in it, and after the rejected rows are gone. It shows all kept rows, and as many others as there
 // is room for.
 function cachePicture({ step, facts, say }) {
   const kept = new Set(step.path);
@@ -86,7 +86,7 @@ function cachePicture({ step, facts, say }) {
   ];
 }
 
-// Tokens of a step as blocks, on the time that the step takes in plain steps: the denser, the faster. By phase below.
+// Tokens of a step as blocks over the step's time in plain steps: the denser, the faster. The phases are below.
 function speedPicture({ facts, records, say }) {
   if (!facts.measured) return [];
   const plain = records.latency[0];

@@ -1,4 +1,4 @@
-// What stands beside a card: its picture, and the parts of the linked view that it is about.
+// What is shown next to a card: its picture, and the parts of the linked view that it is about.
 
 const areaOf = (part) => /mdv-area-(\w+)/.exec(part.className)[1];
 
@@ -41,7 +41,7 @@ function makeStage(view, viewHost, records, ask) {
     viewHost.classList.toggle("is-veiled", Boolean(told.veil) && (!isAnswered || Boolean(told.veil_after)));
   }
 
-  // Drawn anew, since a part that was away could not scroll to what it is about.
+  // Drawn again, since a hidden part could not scroll to what it is about.
   function place(parts, marked) {
     viewHost.hidden = parts.length === 0;
     for (const part of viewHost.querySelectorAll(".mdv-grid > *")) {

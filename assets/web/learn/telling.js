@@ -29,7 +29,7 @@ function makeTeller(trace, records) {
   };
 }
 
-// The first and the last step only where no other serves: the one follows no step, the other has no next.
+// The first and the last step only if no other will do: the first follows no step, the last has no next one.
 function stepsByWorth(trace) {
   const last = Math.min(trace.steps.length, MOST_STEPS_BACK) - 1;
   const inner = Array.from({ length: Math.max(0, last - 1) }, (_, i) => i + 1);

@@ -24,11 +24,11 @@ function factNode(value, piece) {
 // The same as plain text, for labels.
 const plainText = (text, facts) => html("span", {}, ...sentence(text, facts, (_, shown) => shown)).textContent;
 
-// Texts and questions may say when they are meant: {"when": fact}.
+// Texts and questions may say when they apply: {"when": fact}.
 const meant = (parts, facts) => parts.filter(({ when }) => !when || facts[when]);
 const textOf = (part) => (typeof part === "string" ? part : part.text);
 
-// The question of a card for this run: its choices in order, without doubles, and which is right.
+// The question of a card for this run: its choices in order, without duplicates, and which is right.
 function questionOf(card, facts) {
   const ask = meant(card.ask, facts)[0];
   const right = plainText(ask.choices[ask.right], facts);

@@ -35,7 +35,7 @@ function expectedParts(found, say) {
   ];
 }
 
-// Ways to draft side by side: who reads what, and what came of it on the machine that all tabs name.
+// Ways to draft side by side: who reads what, and the results on the machine that all tabs name.
 function methodsPicture({ records, say }) {
   const recorded = records.methods.filter(({ name }) => METHODS[name]?.drafting);
   const others = Object.keys(METHODS).filter((name) => METHODS[name].drafting && !recorded.some((row) => row.name === name)).map((name) => ({ name }));

@@ -1,7 +1,7 @@
 // The opening: a first visit begins with it, once; any key or click ends it, a button of the view plays it again.
 
 const OPENING_KEPT = "medusa-opening"; // in the browser's storage, once it has been seen
-const OPENING_FRAMES = 8; // a second, of its film
+const OPENING_FRAMES = 8; // per second of its film
 
 function mountOpening(view, { hash = "" } = {}) {
   const { trace, beside } = view.state; // the recorded run that the page came with
@@ -16,7 +16,7 @@ function mountOpening(view, { hash = "" } = {}) {
   if (!hash && !calm() && isNew()) sheet.play();
 }
 
-// Where nothing can be stored, nobody knows whether it has been seen.
+// Where nothing can be stored, it is unknown whether it has been seen.
 const isNew = () => !readStored(OPENING_KEPT) && writeStored(OPENING_KEPT, "seen");
 
 function makeOpening(root, trace, beside) {
@@ -78,7 +78,7 @@ function makeOpening(root, trace, beside) {
   return { dialog, play };
 }
 
-// The opening as an animated GIF, of the same frames as on the screen.
+// The opening as an animated GIF, made of the same frames as on the screen.
 async function openingFilm(root, trace, beside, told, signal) {
   const show = openingPicture(trace, beside, false);
   const frames = Math.ceil(show.end * OPENING_FRAMES);

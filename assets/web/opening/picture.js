@@ -1,4 +1,4 @@
-// The opening as one picture that is drawn for any moment of it: made once, then only moved and faded. The page plays
+// The opening as one picture that can show any of its moments: made once, then only moved and faded. The page plays
 // it, and the film is made of its frames.
 
 const SHOW = { width: 1200, height: 640, pad: 28, chip: [72, 26], pitch: [78, 31], line: 27, scale: 1.2, type: 13 };
@@ -31,7 +31,7 @@ function openingPicture(trace, beside, tall) {
   return { picture, paint, end: plan.end, width: show.width, height: show.height };
 }
 
-// The words, in at most two lines (three on a phone), written anew only when it changes.
+// The words, in at most two lines (three on a phone), rewritten only when they change.
 function wordsOf(show) {
   const lines = Array.from({ length: 3 }, (_, i) => svg("text", { class: "mdv-filmtext", x: show.pad, y: 52 + i * 20 }));
   const part = svg("g", {}, ...lines);
@@ -90,7 +90,7 @@ function resultOf({ passes }, inner, middle, show) {
     svg("text", { class: "mdv-filmtext", x, y: middle + 30, "text-anchor": "middle" }, say`all weights read`));
 }
 
-// The nodes of one pass: each is born at the head of its column, takes its place in the tree, and ends in the text or
+// The nodes of one pass: each starts at the head of its column, takes its place in the tree, and ends in the text or
 // fades. A pass without a tree has its one token.
 function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bottom }) {
   const { step } = pass;
@@ -152,7 +152,7 @@ function textPlaces({ prompt, tokens }, inner, top, show) {
   const font = tokenFont(show.type);
   const measure = (words) => widthOf(words, font);
   const pieces = [{ text: "… " + prompt.split(/\s/).slice(-6).join(" ") }, ...tokens.map((node) => ({ text: visible(node.text, node.token_id).replaceAll("␣", " "), node }))];
-  const sign = measure("␣"); // at the start of a line it has a place of its own, as the words' own blanks fall away there
+  const sign = measure("␣"); // at the start of a line it gets its own place, as the words' own blanks are dropped there
   const lines = wrapPieces(pieces, inner.width - sign, measure);
   const places = new Map();
   const before = [];

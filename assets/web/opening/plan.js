@@ -1,7 +1,7 @@
 // The opening's timetable: the beginning of a recorded run twice on one slowed clock, by plain decoding and with its
 // tree. Pure. Both lanes write the same text, since the run is greedy (tests/ui/test_shipped.py).
 
-const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: to the end of a sentence between these
+const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: up to the end of a sentence between these
 const OPENING_SECONDS = 18; // duration of the slower lane; the result is read after it
 const OPENING_AFTER = 2;
 

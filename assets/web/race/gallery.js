@@ -1,10 +1,10 @@
-// This visit's comparisons, newest first: a list from which one is shown again. Kept in this tab of the browser alone.
+// This visit's comparisons, newest first: a list from which one is shown again. Kept only in this tab of the browser.
 
 const MOST_KEPT = 8;
 const SHELF = "medusa-races-1"; // with the version of the messages
 const PROMPT_LETTERS = 48;
 
-// `open(message)` shows one. The recorded race stands at the end of the list, and is not kept.
+// `open(message)` shows one. The recorded race is the last in the list, and is not kept.
 function buildGallery(open) {
   const list = html("ol", { class: "race-kept" });
   const root = html("section", { class: "race-gallery", "aria-label": say`Comparisons of this visit`, hidden: true }, html("h3", {}, say`This visit’s comparisons`), list);
@@ -14,7 +14,7 @@ function buildGallery(open) {
 
   function draw() {
     const all = recorded ? [...kept, recorded] : kept;
-    root.hidden = all.every((message) => message === current); // no other than the one that is shown
+    root.hidden = all.every((message) => message === current); // only the one that is shown
     list.replaceChildren(...all.map((message) => html("li", {}, buildEntry(message, message === current, () => open(message)))));
   }
   // `fresh` for one that has just been measured; null while none is shown.

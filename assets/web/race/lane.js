@@ -40,14 +40,14 @@ function buildLane(table, span, differs) {
 }
 
 // A token with the mark of where it came from. Leading blanks stay outside the mark, as they
-// may hang at a line's end, and so do line breaks at its end: the mark would begin the next line.
+// may hang at a line's end, and so do final line breaks: the mark would begin the next line.
 function buildToken(text, label, drafted) {
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
   const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core);
   return html("span", { class: drafted ? "race-token draft" : "race-token root" }, lead, mark, breaks);
 }
 
-// A row of ticks on the shared clock: one bar a forward pass, as wide as it took, as tall as the tokens it kept.
+// A row of ticks on the shared clock: one bar per forward pass, as wide as it took, as tall as the tokens it kept.
 function buildTicks(table, span) {
   const width = 1000;
   const height = 30;
@@ -82,7 +82,7 @@ function buildFront(nodes) {
   };
 }
 
-// `digits` are the decimals of the speed, no more than its range over the runs allows.
+// `digits` are the speed's decimals, no more than its range over the runs allows.
 function buildStats(digits) {
   const cells = Array.from({ length: 4 }, () => html("dd", {}, "–"));
   const names = [say`tokens/s`, say`forward passes`, say`tokens per step`, say`ms per step`];

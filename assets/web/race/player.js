@@ -2,11 +2,11 @@
 // Runs inside a gr.HTML (`element`, `props`, `watch` come from gradio). Knows nothing about server or model.
 
 const SPEEDS = [1 / 128, 1 / 64, 1 / 32, 1 / 16, 0.125, 0.25, 0.5, 1, 2, 4];
-const LONG_ENOUGH = 4; // seconds that a replay takes at least, where the slowest speed allows
+const LONG_ENOUGH = 4; // the least seconds of a replay, if the slowest speed allows
 const PLAY = "M4 2l10 6-10 6z";
 const PAUSE = "M4 2h3v12H4zM9 2h3v12H9z";
 
-// The largest speed up to the measured one at which there is something to follow.
+// The highest speed, up to the measured one, that can still be followed.
 const paceFor = (span) => SPEEDS.findLast((value) => value <= 1 && span / value >= LONG_ENOUGH) || SPEEDS[0];
 
 let chosenSpeed = null; // by the visitor; it holds for the next races as well
@@ -73,7 +73,7 @@ function buildPlayer(message) {
   return { root, seek, start, stop, toggle, hop, end: () => seek(span), now: () => state.now };
 }
 
-// The lanes before anything has run: who will continue the prompt, and what is to be pressed.
+// The lanes before anything has run: who will continue the prompt, and what to press.
 function buildReady(prompt, names) {
   const lanes = names.map(([name, drafter]) => buildLane(timetable({ name, drafter, trace: { prompt: { text: prompt } } }), 1, null));
   const words = html("p", { class: "race-recorded" }, say`About to start: press Compare, and both lanes continue this prompt, timed on this machine.`);
@@ -99,14 +99,14 @@ let said = ""; // the status, as the server sent it
 // All that does not come with a message, in the current language.
 function dressView() {
   gallery = buildGallery((message) => {
-    element.dataset.prompt = promptOf(message); // gradio hands no data of an event to a script
+    element.dataset.prompt = promptOf(message); // gradio passes no event data to a script
     last = message;
     show(message, false);
     trigger("take");
   });
   view.replaceChildren(status, stage, gallery.root);
   view.setAttribute("aria-label", say`Side-by-side replay. Space plays, left and right arrow go from step to step.`);
-  status.dataset.below = say`Below is the comparison before.`;
+  status.dataset.below = say`Below is the previous comparison.`;
   status.dataset.recorded = say`Below is the recorded race.`;
 }
 
@@ -152,7 +152,7 @@ function wait() {
   gallery.show(null, false);
 }
 
-// Replays a race; `fresh` for one that has just come, not from the list of those before; `at` a moment of it where it
+// Replays a race; `fresh` for one that has just come, not from the list of earlier ones; `at` a moment of it if it
 // is not to be played.
 function show(message, fresh, at = null) {
   player?.stop();

@@ -32,14 +32,14 @@ const wholeFigures = (table) => figures(table, table.steps.length);
 
 const stepsDone = (table, now) => table.steps.findLastIndex((step) => step.end <= now + 1e-9) + 1;
 
-// Speeds of a lane's runs, in the order in which they were made; of a single one that of its steps.
+// Speeds of a lane's runs, in the order in which they were made; a single run has the speed of its steps.
 function speedsOf(table) {
   const runs = table.runs.filter((speed) => speed > 0);
   return runs.length > 1 ? runs : [wholeFigures(table).rate || 0];
 }
 
 // How many times as fast `table` is as `base`: the ratio of the median speeds that the table shows, so that a reader who
-// divides them comes to it, and the range over runs made next to each other. Null where a lane has no speed.
+// divides them gets it, and the range over runs made next to each other. Null where a lane has no speed.
 function speedRatio(table, base) {
   const [ours, theirs] = [speedsOf(table), speedsOf(base)];
   const paired = ours.slice(0, theirs.length).map((speed, i) => speed / theirs[i]);
@@ -54,7 +54,7 @@ function overheadOf(table, base, ratio) {
   return { middle: kept / ratio.middle, low: kept / ratio.high, high: kept / ratio.low, runs: ratio.runs };
 }
 
-// As many decimals as the range allows: for speeds none where it is wider than 1, for ratios at least one, since "3×" may
+// As many decimals as the range allows: for speeds, none if it is wider than 1, for ratios at least one, since "3×" may
 // be 2.5. A single run has no range, and gets one. A number below 1 keeps its first digit.
 function decimalsOf({ middle, low, high, runs }, most = 2, least = middle < RATIO ? 1 : 0) {
   const spread = high - low;
@@ -77,7 +77,7 @@ function rateOf(table) {
   return { middle: all[(all.length - 1) >> 1], low: all[0], high: all.at(-1), runs: all.length };
 }
 
-// The comparison in words: of the lane that is no baseline with the baseline, or of the first two lanes where
+// The comparison in words: of the lane that is not the baseline with the baseline, or of the first two lanes where
 // plain decoding, the baseline, is a third one.
 function comparison(tables, baseline) {
   const [ours, base] = tables.length > 2 ? [tables[0], tables[1]] : [tables[1 - baseline], tables[baseline]];
@@ -106,8 +106,8 @@ function doubts(tables) {
   return say`The runs spread widely (${words.join("; ")}): the machine probably had other work, so the speedup is rough. Compare again when it is idle.`;
 }
 
-// What counts for nothing in either lane, by the names of the controls; those of the second lane begin with SECOND,
-// and are empty or SAME where they are as in the first one (ui/components/lane_controls.py).
+// What has no effect in either lane, by the names of the controls; those of the second lane begin with SECOND,
+// and are empty or SAME where they equal the first one's (ui/components/lane_controls.py).
 const SECOND = "second-";
 const SAME = "as the first lane";
 

@@ -1,4 +1,4 @@
-// The result above the lanes: figures, sentences, and a row of each lane (needs dom.js, records.js and lane.js).
+// The result above the lanes: figures, sentences, and a row for each lane (needs dom.js, records.js and lane.js).
 
 const COLUMNS = ["tokens/s", "tokens per step", "overhead", "speedup"].map(phrase);
 
@@ -23,7 +23,7 @@ function buildResult({ speedup, against, overhead, cost, tone, sentence }) {
   return html("p", { class: `race-result ${tone}` }, ...figures, html("span", {}, sentence));
 }
 
-// A row of each lane: its speed as a bar with the range of its runs, and what it is worth over the baseline.
+// A row for each lane: its speed as a bar with the range of its runs, and its gain over the baseline.
 function buildTable(tables, baseline) {
   const fastest = Math.max(...tables.map((table) => rateOf(table).high), 1e-9);
   const rows = tables.map((table, i) => buildRow(table, fastest, i === baseline ? null : tables[baseline]));
@@ -42,14 +42,14 @@ function buildRow(table, fastest, base) {
 
 const figureCell = (value, range, bar) => html("td", {}, bar, html("b", {}, value), range && " ", range && html("small", {}, `(${range})`));
 
-// As long as the median run was fast; the thin line goes from the slowest run to the fastest.
+// The bar's length is the median run's speed; the thin line goes from the slowest run to the fastest.
 function buildBar(rate, fastest) {
   const share = (value) => `${((100 * value) / fastest).toFixed(2)}%`;
   return html("span", { class: "race-speedbar", "aria-hidden": "true" }, html("i", { class: "fill", style: `width:${share(rate.middle)}` }),
     html("i", { class: "range", style: `left:${share(rate.low)};width:${share(rate.high - rate.low)}` }));
 }
 
-const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, in turn; ranges go from the slowest to the fastest. The median run of each is replayed.`;
+const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of each, alternating; ranges go from the slowest to the fastest. The median run of each is replayed.`;
 
 function recordedWords({ model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");
@@ -60,6 +60,6 @@ function buildKey(drafter) {
   const [plain, draft] = [buildToken(say`root`, "", false), buildToken(say`guess`, "k", true)];
   for (const node of [plain, draft]) node.classList.add("on");
   return html("p", { class: "race-key", "data-drafter": drafter },
-    plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown beside digits`} `,
+    plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown next to digits`} `,
     "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
 }

@@ -13,7 +13,7 @@ const hex = (number, digits) => number.toString(16).padStart(digits, "0");
 // A string of Python. JSON's escapes are Python's.
 const pythonText = (text) => JSON.stringify(text).replace(UNSEEN, (sign) => "\\u" + hex(sign.charCodeAt(0), 4));
 
-// One word of bash and zsh: bare where it is plain, in '…' where that is enough, else in $'…' with escapes.
+// One word of bash and zsh: bare where it is plain, in '…' where that is enough, otherwise in $'…' with escapes.
 function shellText(text) {
   if (/^[A-Za-z0-9_./:=@%+,-]+$/.test(text)) return text;
   if (!/[\u0000-\u001f]/.test(text) && text.search(UNSEEN) < 0) return "'" + text.replaceAll("'", "'\\''") + "'";
@@ -34,7 +34,7 @@ function recipeOf(trace, typed) {
   const named = TREE_NAME.test(settings.tree || "") && !NO_NAMES.includes(settings.tree);
   if (!named) delete settings.tree;
   const load = {};
-  // Without heads the weights of the run's drafter are the model's own, which "none" would leave out.
+  // Without heads the weights of the run's drafter are the model's own, which "none" would omit.
   const heads = model.heads ?? (methodOf(config.drafter.name).weights ? undefined : "none");
   if (model.base !== "embedded") load.model = model.base;
   if (heads !== undefined && (model.base !== "embedded" || heads !== "embedded")) load.heads = heads;

@@ -13,7 +13,7 @@ function saveFile(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-// One line a step. The text is a string of JSON, so that it stays on its line and no spreadsheet takes it for a formula.
+// One line per step. The text is a JSON string, so that it stays on its line and no spreadsheet takes it for a formula.
 function stepsAsCsv({ steps }) {
   const phases = Object.keys((steps[0] || {}).ms || {});
   const head = ["index", "nodes", "accepted_guesses", "tokens", "token_ids", "emitted_text", "cache_length", ...phases.map((name) => name + "_ms")];
@@ -26,7 +26,7 @@ function stepsAsCsv({ steps }) {
   return [head, ...rows].map((row) => row.map(field).join(",") + "\r\n").join("");
 }
 
-// A picture that needs nothing beside itself, on the card's ground.
+// A self-contained picture on the card's background.
 function standalone(width, height, ground, ...parts) {
   return svg("svg", { xmlns: SVG_NS, viewBox: `0 0 ${width} ${height}`, width, height },
     svg("rect", { width, height, fill: ground }), ...parts);
@@ -61,7 +61,7 @@ function maskPicture(scene, ground) {
   return standalone(plan.width, plan.height, ground, pen.picture);
 }
 
-// Characters that XML has no place for, which a model may still say, would make the file unreadable.
+// Characters that XML forbids, which a model may still write, would make the file unreadable.
 const NOT_IN_XML = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu;
 const svgText = (picture) => new XMLSerializer().serializeToString(picture).replace(NOT_IN_XML, "\ufffd");
 

@@ -1,11 +1,11 @@
 // The film of a run: some of its steps, phase by phase, as an animated GIF. Made in the browser; nothing is sent.
 
 const MOST_FILM_BYTES = 4_000_000;
-const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many is larger by far
+const MOST_FILM_STEPS = 256; // steps with details to fetch; a film of that many is far too large
 
-// Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` hears of each frame, `signal`
-// (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step where the film has
-// come to hold `most` bytes.
+// Draws and encodes the steps from `first` to `last`. `told({frame, frames, bytes})` is called for each frame; `signal`
+// (of an AbortController) ends it. Resolves with {blob, frames, last}: `last` is an earlier step if the film has
+// reached `most` bytes.
 async function makeFilm(root, trace, first, last, told, signal, most = MOST_FILM_BYTES) {
   const indices = Array.from({ length: last - first + 1 }, (_, i) => first + i);
   const shots = indices.flatMap((index) => filmPhases(trace.steps[index]).map(([phase, ms]) => ({ index, phase, ms })));
@@ -32,11 +32,11 @@ async function withFilmStage(root, { width, height }, signal, make) {
     if (picture.parentNode !== stage) stage.replaceChildren(picture);
     const ground = getComputedStyle(stage).getPropertyValue("--mdv-card").trim();
     pen.drawImage(await loaded(standalone(width, height, ground, ...[...picture.children].map(styledCopy))), 0, 0);
-    await new Promise((done) => setTimeout(done)); // for the page to be drawn, and Cancel to be heard
+    await new Promise((done) => setTimeout(done)); // lets the page be drawn and Cancel be pressed
     signal.throwIfAborted();
     gif.add(pen.getImageData(0, 0, width, height).data, ms);
   }
-  root.parentElement.append(stage); // where the page's rules and theme hold
+  root.parentElement.append(stage); // where the page's rules and theme apply
   try {
     return await make({ stage, gif, shoot });
   } finally {

@@ -1,7 +1,7 @@
 // Frames of one size as an animated GIF. Each frame but the first holds only what changed since the one before, with
-// colours chosen for that: flat drawings then stay small, and what stands still does not flicker.
+// colours chosen for that: flat drawings then stay small, and still parts do not flicker.
 
-const EXACT = 128; // the commonest colours of a frame stay as they are: a ground that is nearly white would show
+const EXACT = 128; // the commonest colours of a frame stay exact: a background that is not quite white would be noticed
 const NEAR = 96; // colours for all others; both together below 256, as one more index is "unchanged"
 
 function makeGif(width, height) {

@@ -1,8 +1,8 @@
 // A link to a recorded run, or to prompt and settings of a run, at the step on screen. Pure; the server reads it
-// (ui/records/outside.py), and gives `defaults`: what a setting is that the link does not name.
+// (ui/records/outside.py), and gives `defaults`: the values of settings that the link does not name.
 
 const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/shown_runs.py)
-const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // this page's alone, or carried otherwise
+const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // only for this page, or carried otherwise
 
 // The text after "#run=" in the link.
 function linkParts({ run, index, made }, defaults) {
@@ -29,5 +29,5 @@ function linkLimits({ run, note, index }) {
   if (run.startsWith(RECORDED)) return say`It carries the recorded run.` + " " + at + say`It does not carry what you tried out with the sliders.`;
   const rest = say`It does not carry the model, its heads or a tree of your own.`;
   if (isRecording({ note })) return say`It carries prompt and settings of the run, not the file: send the trace along to show this very run.` + " " + at + rest;
-  return say`It carries prompt and settings: who opens it presses Run.` + " " + at + rest;
+  return say`It carries prompt and settings: whoever opens it presses Run.` + " " + at + rest;
 }

@@ -2,7 +2,7 @@
 // a server has: `shell()`, a replay file without a run, `linkTo(state)`, and `open(text)` for a trace from a file.
 
 const MOST_TRACE_BYTES = 6_000_000; // as ui/records/outside.py
-const SAY_SIZE = 1_000_000; // bytes of a trace from which on its button says how large it is
+const SAY_SIZE = 1_000_000; // bytes from which a trace's button says how large it is
 const TRACE_SLOT = /(id="trace">)null(?=<)/; // as medusa_core/trace/replay/page.py
 
 function mountShare(view, page = {}) {
@@ -46,7 +46,7 @@ function makeShareMenu(view, page) {
   const opener = html("button", { type: "button", class: "mdv-shareopen", "aria-haspopup": "dialog", onclick: open }, say`Share`);
   const chooser = html("input", { type: "file", accept: ".json,application/json", hidden: true, onchange: () => openFile(chooser.files[0]) });
   menu.append(chooser);
-  menu.addEventListener("keydown", (event) => event.stopPropagation()); // the view's own keys rest while it is open
+  menu.addEventListener("keydown", (event) => event.stopPropagation()); // the view's own keys are off while it is open
   menu.addEventListener("click", ({ target }) => target === menu && menu.close()); // outside
   const badges = root.querySelector(".mdv-badges");
   const head = html("div", { class: "mdv-viewhead" });
@@ -54,7 +54,7 @@ function makeShareMenu(view, page) {
   head.append(badges, opener, menu, ...[...root.querySelectorAll(":scope > .lecture-button")].reverse());
 
   function open() {
-    menu.showModal(); // the browser closes it by Escape, and gives the focus back
+    menu.showModal(); // the browser closes it on Escape and gives the focus back
     refresh();
   }
 
@@ -84,8 +84,8 @@ function makeShareMenu(view, page) {
     tell(say`Saved as ${name}.`);
   }
 
-  // A long run's trace comes from the server as it is saved; another one goes out step by step, so that no second
-  // copy of it is made as one text.
+  // A long run's trace comes from the server as it is saved; another one is written step by step, so that no
+  // second copy of it is made as one text.
   async function saveTrace() {
     const { packed, key } = state;
     if (!packed.steps) {

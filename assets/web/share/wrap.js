@@ -1,4 +1,4 @@
-// Pieces of text in lines of a given width, for pictures: SVG breaks no lines by itself. Pure.
+// Pieces of text in lines of a given width, for pictures: SVG does not break lines by itself. Pure.
 
 // `pieces`: [{text, ...}], `measure`: the width of a string. Each line is a list of {piece, text, x, width}; a line
 // breaks before a word, at a line break of the text (whose sign is shown), and inside a word wider than the line.

@@ -1,12 +1,12 @@
-// The tree editor: one state, drawn after each change; tells the page around it of every tree that was made here.
+// The tree editor: one state, drawn after each change; tells the page around it about every tree made here.
 
 const WHY_LIKELIEST = [
-  phrase("A guess adds to a step the chance that it and all before it are right, so the most likely guess that is not yet there (★) gains most."),
-  phrase("No guess is likelier than the one it follows, so taking always the ★ gives the best tree of every size."),
+  phrase("A guess adds to a step the chance that it and all before it are right, so the most likely guess that is not yet there (★) gains the most."),
+  phrase("No guess is likelier than the one it follows, so always taking the ★ gives the best tree of every size."),
 ];
 const MOVES = ["ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "Home", "End"];
 
-// `edited(nodes)` is called with each tree that was made here. `before` is the editor that this one replaces,
+// `edited(nodes)` is called with each tree made here. `before` is the editor that this one replaces,
 // in another language.
 function mountTreeEditor(host, edited, before = null) {
   installStyle(DECODE_VIEW_STYLE);
@@ -15,9 +15,9 @@ function mountTreeEditor(host, edited, before = null) {
   const state = before ? { ...before.state, words: "" } : { id: null, rows: [], best: [], stepMs: {}, most: 0, nodes: [], at: [], gain: null, words: "", allGhosts: false };
   const history = before ? before.history : makeHistory();
   const tool = (name, label, title, onclick) => html("button", { type: "button", "data-act": name, title, onclick }, label);
-  const ghosts = tool("ghosts", "", say`Show every guess that could be added next, or the likeliest alone`, () => change({ allGhosts: !state.allGhosts }));
-  const likeliest = tool("best", say`add ★`, say`Add the guess that gains most`, () => addLikeliest());
-  const [undo, redo] = [tool("undo", say`↶ undo`, say`Take the last edit back`, () => goBack("undo")), tool("redo", say`redo ↷`, say`Do it again`, () => goBack("redo"))];
+  const ghosts = tool("ghosts", "", say`Show every guess that could be added next, or only the likeliest`, () => change({ allGhosts: !state.allGhosts }));
+  const likeliest = tool("best", say`add ★`, say`Add the guess that gains the most`, () => addLikeliest());
+  const [undo, redo] = [tool("undo", say`↶ undo`, say`Undo the last edit`, () => goBack("undo")), tool("redo", say`redo ↷`, say`Redo the last edit`, () => goBack("redo"))];
   const picture = makeEditorPicture(uid, { choose: (item) => change({ at: item.node }), add: (parent) => apply(withGuess(state, parent)), remove: (node) => apply(withoutNode(state, node)) });
   const panel = makeEditorPanel(uid, { add: () => addAt(chosen()), remove: () => apply(withoutNode(state, state.at)) });
   const root = html("section", { class: "mdv tree-edit", "aria-label": say`Tree editor` }, html("div", { class: "mdv-card" },
@@ -64,7 +64,7 @@ function mountTreeEditor(host, edited, before = null) {
     const there = history[way]({ nodes: state.nodes, at: state.at });
     if (!there) return change({ words: way === "undo" ? say`There is nothing to undo.` : say`There is nothing to redo.` });
     const gain = expectedLength(state.rows, there.nodes) - expectedLength(state.rows, state.nodes);
-    change({ ...there, gain, words: way === "undo" ? say`Taken back: ${signed(gain)} tokens per step.` : say`Done again: ${signed(gain)} tokens per step.` });
+    change({ ...there, gain, words: way === "undo" ? say`Undone: ${signed(gain)} tokens per step.` : say`Redone: ${signed(gain)} tokens per step.` });
     edited(state.nodes);
   }
 
@@ -84,8 +84,8 @@ function mountTreeEditor(host, edited, before = null) {
     event.stopPropagation();
   }
 
-  // {id, rows, best, step_ms, most, choices}: a tree with another id is shown in place of what was edited. False where
-  // the message is of an earlier tree than the one that is shown.
+  // {id, rows, best, step_ms, most, choices}: a tree with another id is shown in place of what was edited. False if
+  // the message is about an earlier tree than the shown one.
   function receive(message) {
     const differ = (a, b) => JSON.stringify(a) !== JSON.stringify(b);
     const nodes = inOrder(message.choices);

@@ -11,7 +11,7 @@ function withGuess(tree, parent) {
   return { nodes: inOrder([...nodes, node]), at: parent, added: node, gain, words: say`Added ${nodeName(node)}: ${signed(gain)} tokens per step.` };
 }
 
-// The same without `node` and all that follow it.
+// The same without `node` and all nodes that follow it.
 function withoutNode(tree, node) {
   if (!node.length) return { refused: say`The root is the model’s own token: it cannot be removed.` };
   const gone = subtreeOf(tree.nodes, node);

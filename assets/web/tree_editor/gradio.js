@@ -1,5 +1,5 @@
 // Mounts the editor; `element`, `props`, `watch` and `trigger` are given to js_on_load. The server follows the
-// edits once they pause: what it draws from them is not the tree itself.
+// edits once they pause: it draws other things than the tree itself.
 
 const PAUSE = 250; // milliseconds
 const editorHost = element.querySelector(".tree-edit-host");
@@ -18,8 +18,8 @@ function tellSoon() {
 function receiveTree() {
   if (!props.value) return;
   const message = JSON.parse(props.value);
-  if (message.id !== treeEditor.state.id) clearTimeout(telling); // a pending message belongs to the tree before
-  if (!treeEditor.receive(message)) tellSoon(); // a measurement ends with the tree that it began with
+  if (message.id !== treeEditor.state.id) clearTimeout(telling); // a pending message belongs to the previous tree
+  if (!treeEditor.receive(message)) tellSoon(); // a finished measurement returns the tree that it began with
 }
 watch("value", receiveTree);
 receiveTree();

@@ -1,4 +1,4 @@
-// What stands beside the tree: its figures, the chosen node with its two buttons, and what the last edit did.
+// What is shown next to the tree: its figures, the chosen node with its two buttons, and what the last edit did.
 
 function makeEditorPanel(uid, act) {
   const numbers = html("div", { class: "mdv-numbers" });
@@ -8,7 +8,7 @@ function makeEditorPanel(uid, act) {
   const about = html("p", {});
   const add = html("button", { type: "button", "data-act": "add", onclick: act.add });
   const remove = html("button", { type: "button", "data-act": "remove", onclick: act.remove });
-  const keys = html("p", { class: "tree-edit-keys", id: uid + "-keys" }, say`Keys in the tree: arrows move, Enter or + adds, Delete removes, Z takes back, Shift+Z does it again.`);
+  const keys = html("p", { class: "tree-edit-keys", id: uid + "-keys" }, say`Keys in the tree: arrows move, Enter or + adds, Delete removes, Z undoes, Shift+Z redoes.`);
   const chosen = html("div", { class: "tree-edit-chosen" }, name, about, html("div", { class: "tree-edit-buttons" }, add, remove));
   const part = html("div", { class: "tree-edit-panel" }, numbers, against, last, chosen, keys);
 

@@ -1,6 +1,6 @@
 // The tree that is edited, drawn as in the linked view: chips in the columns of their heads, ghosts with a plus.
 
-const CROSS = 24; // pixels at the right end of a chip that remove it
+const CROSS = 24; // pixels at the right end of a chip whose click removes it
 
 // `act` has choose(item), add(parent) and remove(node).
 function makeEditorPicture(uid, act) {
@@ -67,7 +67,7 @@ function editChip(plan, item, i, { uid, chosen, family }) {
 
 const chipWidth = ({ style }, depth) => (depth ? style.width : style.root);
 
-// For pointers alone: keys have Delete, screen readers the button beside the tree.
+// Only for pointers: keys have Delete, screen readers the button next to the tree.
 function crossOf(width, height) {
   return svg("g", { class: "tree-edit-cross", "aria-hidden": "true", transform: `translate(${width - CROSS},0)` },
     svg("title", {}, say`Remove, with all that follows it`), svg("rect", { width: CROSS, height, fill: "transparent" }),

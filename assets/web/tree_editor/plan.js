@@ -4,7 +4,7 @@ const EDIT_CHIP = { width: 146, root: 72, height: 28, gap: 14, pitch: 35 };
 const GHOSTS_UNTIL = 25; // nodes; a larger tree shows the likeliest ghosts and those around the chosen node
 const LIKELIEST = 5;
 
-// Columns of one width, but for the root's: its chip stands at the right end of a place as wide as the others.
+// Columns of one width, but a smaller chip for the root, at the right end of a place as wide as the others.
 // Items in drawing order, parents before their children: {node, key, depth, parent, ghost, best, gain, row}.
 function planEditor({ rows, nodes, at, allGhosts }) {
   const found = additions(rows, nodes);
@@ -39,7 +39,7 @@ function ghostsToShow(found, nodes, at, all) {
   return every.filter((node, place) => place < LIKELIEST || near.has(keyOf(node.slice(0, -1))));
 }
 
-// An inner node stands level with its first child, so that the root is in sight however tall the tree is.
+// An inner node is level with its first child, so that the root is in sight however tall the tree is.
 function standLevel(items) {
   const rows = treeRows(items.map((item) => item.parent));
   items.forEach((item, i) => { item.row = rows[i]; });

@@ -1,4 +1,4 @@
-// What a tree promises, and what can be added to it. A node is a list of ranks from 0, one a head; the root is [].
+// What a tree promises, and what can be added to it. A node is a list of ranks from 0, one per head; the root is [].
 // The formulas are those of medusa_core/trees/search.py. Pure.
 
 const keyOf = (node) => node.join(".");
@@ -24,7 +24,7 @@ function nextGuess(rows, nodes, node) {
   return rank < 0 ? null : [...node, rank];
 }
 
-// Every node that could be added next, the one that gains most first; of equals the shallower one.
+// Every node that could be added next, the one that gains the most first; of equals the shallower one.
 function additions(rows, nodes) {
   const found = [[], ...nodes].map((node) => nextGuess(rows, nodes, node)).filter(Boolean);
   return found.map((node) => ({ node, gain: nodeValue(rows, node) })).sort((a, b) => b.gain - a.gain || a.node.length - b.node.length);

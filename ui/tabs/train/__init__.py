@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 
 INTRO = """
 <p class="note">Fresh heads are copies of the model’s own last layer: they guess the next token where they
-should guess those after it, so hardly a guess is kept. Training teaches head 1 to guess the second token
+should guess those after it, so hardly any guess is kept. Training teaches head 1 to guess the second token
 ahead, head 2 the third, and so on. Five minutes are enough to see the difference.</p>
 """
 RECIPE_WORDS = {"medusa1": "the heads alone", "medusa2": "heads and model", "direct": "both, without care"}
 RECIPE_NOTES = {
-    "medusa1": "The model stays as it is, so what it writes stays the same to the letter. Fastest to train.",
+    "medusa1": "The model stays as it is, so what it writes stays exactly the same. Fastest to train.",
     "medusa2": (
-        "After the heads alone, an adapter lets the model meet them half-way, while a small learning rate "
-        "keeps what it writes close to what it was. Better guesses, but slower steps."
+        "First only the heads; then an adapter lets the model meet them half-way, while a small learning "
+        "rate keeps what it writes close to what it was. Better guesses, but slower steps."
     ),
     "direct": (
         "Heads and model at once with large steps, as the paper warns: fresh heads pull the model away from "
@@ -67,7 +67,7 @@ SOURCE_NAMES = {
 }
 SOURCE_NOTES = {
     OWN: (
-        "The model makes up texts and the heads learn to foresee them. Needs no text of yours, and fits what "
+        "The model makes up texts and the heads learn to predict them. Needs no text of yours, and fits what "
         "heads are for: guessing what this model would write. A third of the time goes into writing."
     ),
     EXAMPLES: (
@@ -75,8 +75,8 @@ SOURCE_NOTES = {
         "the figures below come from the same prompts."
     ),
     PASTE: (
-        "Heads that know your kind of text. A page or two is little: the heads learn it by heart and foresee "
-        "nothing else. Plain text, or JSON lines."
+        "Heads that know your kind of text. A page or two is too little: the heads learn it by heart and "
+        "predict nothing else. Plain text, or JSON lines."
     ),
     FILE: (
         f"Plain text, or JSON lines with “text”, “prompt” and “response”, or “messages”. At most "
@@ -96,7 +96,7 @@ BUSY_NOTE = (
 
 
 def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: list[Any]) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads turns the page."""
+    """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads opens their tab."""
     before = recorded(RecordedTraining, session.assets)
     most = _most_minutes(session)
     with gr.Row(elem_classes="desk"):
@@ -154,8 +154,8 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
 
 
 def plan_of(values: tuple[Any, ...]) -> Plan:
-    """The plan in an event's values for the form."""
-    # An emptied number field is None: zero steps, and for the rest a value that its check names.
+    """The plan in an event's values of the form."""
+    # An emptied number field is None: zero steps; for other fields, a value that their check names.
     given = zip(get_type_hints(Plan).items(), values, strict=True)
     return Plan(**{name: kind(value or kind()) for (name, kind), value in given})
 
@@ -176,9 +176,9 @@ def _recorded_words(before: RecordedTraining | None) -> str:
 
 
 def gain_table(gain: Gain | None, *, now: bool = True) -> str:
-    """What the heads gained, as markup made of numbers alone. ``now``: measured by this visitor's run."""
+    """What the heads gained, as markup made only of numbers. ``now``: measured by this visitor's run."""
     if gain is None:
-        return "<p class='note'>Measuring was stopped; the heads can be used all the same.</p>"
+        return "<p class='note'>Measuring was stopped; the heads can be used anyway.</p>"
     before, after = gain.fresh_tokens_per_step / gain.fresh_speedup, gain.tokens_per_step / gain.speedup
     busy = "" if min(before, after) >= 1 else BUSY_NOTE
     measured = "Measured here and now" if now else "Measured"
@@ -211,7 +211,7 @@ def _form(most_minutes: float) -> list[Any]:
     text = gr.Textbox(
         label="Your text",
         lines=6,
-        max_lines=6,  # a box that grows is laid out anew at each change, which takes seconds for a long text
+        max_lines=6,  # a growing box is laid out again at each change, which takes seconds for a long text
         visible=False,
         elem_id="train-text",
     )
@@ -289,4 +289,4 @@ def _use(place: str, trained: Trained | None) -> tuple[Any, ...]:
     if trained is None:
         return gr.skip(), gr.skip(), gr.skip()
     gr.Info(NOW_CHOSEN, title="")
-    return trained.selection, *turned_to(place)  # with the heads' own model, whatever is chosen now
+    return trained.selection, *turned_to(place)  # with the heads' own model, whichever is chosen now

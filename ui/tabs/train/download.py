@@ -1,8 +1,8 @@
 """The Train tab's button: it packs the heads as a zip, to be named with ``--heads`` once unpacked.
 
-The zip is made when it is asked for, under a name of the app's. gradio takes it over into a folder whose name
-nobody can guess; the same heads have one file there, however often they are asked for. The page's
-``delete_cache`` deletes old ones. What the app's memory holds is written then; only an adapter's files are
+The zip is made on request, under a name that the app chooses. gradio moves it to a folder whose name nobody
+can guess; the same heads have one file there, however often they are requested. The page's
+``delete_cache`` deletes old ones. What the app holds in memory is written then; only an adapter's files are
 kept from the run, since the engine has them merged.
 """
 
@@ -53,7 +53,7 @@ _BYTES_EACH = 2  # heads are saved in bfloat16
 
 
 def connect_download(session: Session, button: gr.Button, trained: gr.State, status: TextLine) -> None:
-    """The button packs the heads of `trained`, and the browser fetches them once their address is there."""
+    """The button packs the heads of `trained`, and the browser fetches them once it has their address."""
     packed = gr.DownloadButton(visible="hidden", elem_id="train-download-file")  # holds the address
     said = button.click(lambda: PACKING, None, status, **AT_ONCE)
     made = said.then(
@@ -67,7 +67,7 @@ def connect_download(session: Session, button: gr.Button, trained: gr.State, sta
 def _packed(
     session: Session, button: gr.DownloadButton, trained: Trained | None
 ) -> Iterator[tuple[Any, Any]]:
-    """The zip of the visitor's own heads and a word on it, or on why it cannot be packed."""
+    """The zip of the visitor's own heads and a message about it, or why it cannot be packed."""
     if trained is None:
         yield None, gr.skip()
         return
@@ -89,14 +89,14 @@ def _packed(
 
 @dataclass(frozen=True)
 class Adapter:
-    """The files of an adapter by name, and their size; too large a one is not kept."""
+    """The files of an adapter by name, and their size; one that is too large is not kept."""
 
     files: tuple[tuple[str, bytes], ...] = ()
     size: int = 0
 
     @classmethod
     def beside(cls, folder: Path) -> Adapter:
-        """The adapter saved beside finished heads; empty where there is none."""
+        """The adapter saved with finished heads; empty where there is none."""
         if not has_adapter(folder):
             return cls()
         files = [folder / name for name in (ADAPTER_CONFIG, ADAPTER_NAME)]
@@ -107,7 +107,7 @@ class Adapter:
 
 @dataclass(frozen=True)
 class HeadPackage:
-    """What goes with trained heads: the name of their base, their card, their adapter."""
+    """What is packed with trained heads: the name of their base, their card, their adapter."""
 
     base: str
     card: str
@@ -131,7 +131,7 @@ def card(base: str, what: str, gained: Gained) -> str:
     )  # fmt: skip
     return Card(
         title=f"Medusa heads for {'the embedded model' if base == EMBEDDED else base}",
-        summary=[what, "", "`config.json` names the base, and `--model` another place of it."],
+        summary=[what, "", "`config.json` names the base, and `--model` names another place of it."],
         commands=use_commands(flags),
         training=(),
         accuracy=f"over {counted(found.accuracies.positions, 'position')} of text after the example prompts",
@@ -144,7 +144,7 @@ def card(base: str, what: str, gained: Gained) -> str:
 
 
 def write_zip(engine: Engine, package: HeadPackage, file: Path) -> None:
-    """Write heads, tree, accuracies, card and adapter, equal bytes for equal heads.
+    """Write heads, tree, accuracies, card and adapter; equal heads give equal bytes.
 
     Raises MedusaError for heads that are too large.
     """

@@ -21,14 +21,14 @@ OWN, EXAMPLES, PASTE, FILE = "own", "examples", "paste", "file"
 RECIPES: dict[str, type[Medusa1Config]] = {
     "medusa1": Medusa1Config, "medusa2": Medusa2Config, "direct": DirectConfig,
 }  # fmt: skip
-SOURCES = {  # as a card says it
+SOURCES = {  # in a card's words
     OWN: "text that the model made up",
     EXAMPLES: "the examples, continued by the model",
     PASTE: "pasted text",
     FILE: "a file of text",
 }
 NAMES = {"medusa1": "Medusa-1", "medusa2": "Medusa-2", "direct": "Direct"}
-MOST_MINUTES = 30  # of one run: every other training waits for it
+MOST_MINUTES = 30  # for one run: every other training waits for it
 MOST_STEPS = 20_000
 MOST_HEADS = 8
 MOST_CHARACTERS = 200_000  # of pasted text
@@ -58,7 +58,7 @@ class Plan:
     teacher: str = "self"
 
     def check(self) -> None:
-        """Raise MedusaError for what the recipes' own checks do not know: the page's limits."""
+        """Raise MedusaError for what the recipes' own checks do not cover: the page's limits."""
         if self.recipe not in RECIPES:
             raise MedusaError(f"the recipe is {self.recipe!r}: use one of {', '.join(RECIPES)}")
         if self.source not in SOURCES:
@@ -92,7 +92,7 @@ class Plan:
 
 
 def make_job(plan: Plan, model: str, name: str, folder: Path, assets: Path, context: int) -> Job:
-    """The run in ``folder`` for the model that lies in ``model`` and is called ``name``.
+    """The run in ``folder`` for the model in the folder ``model``, called ``name``.
 
     Raises MedusaError for text that cannot be learned from.
     """
@@ -105,7 +105,7 @@ def make_job(plan: Plan, model: str, name: str, folder: Path, assets: Path, cont
 
 
 def weight_for(recipe: str, teacher: str) -> float:
-    """λ0's default: the paper's is smaller where the backbone's own loss, a KL divergence, is small too."""
+    """λ0's default: the paper's is smaller where the backbone's own loss, a KL divergence, is also small."""
     settings = SelfDistillConfig if recipe == "medusa2" and teacher == "self" else RECIPES[recipe]
     return float(getattr(settings, "head_weight", 0.0))
 
@@ -122,7 +122,7 @@ def writing_config(plan: Plan, model: str, folder: Path, assets: Path, context: 
         model=model,
         out=str(folder),
         prompts=prompts,
-        # An empty folder of our own: without a corpus there the model invents the beginnings.
+        # Our own empty folder: without a corpus there, the model invents the beginnings.
         data_root=str(folder),
         answers=MANY,
         answer_tokens=max(1, min(SelfDistillConfig.answer_tokens, context // 2)),

@@ -1,7 +1,7 @@
 """The Train tab's run: a job's records as words and curves, its heads as an engine of the session.
 
-What is done is `medusa_core.training.fit.timed` and `medusa_core.evaluation.compare_heads`. A run lives in a
-temporary folder that is gone when the run ends; the finished heads live on as an engine of the session.
+The work is done by `medusa_core.training.fit.timed` and `medusa_core.evaluation.compare_heads`. A run has a
+temporary folder, deleted when the run ends; the finished heads stay as an engine of the session.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 NOTE_SECONDS = 0.5  # between two changes of the status line
 DRAW_SECONDS = 4.0  # between two drawings of the curves: each replaces the chart on the page
-# After the training, half a minute in all: each of its three parts is cut short after ten seconds.
+# Measuring takes half a minute in all: each of its three parts is cut short after ten seconds.
 EFFORT = Effort(counted_tokens=64, sizes=(1, 2, 4, 6, 8, 12, 16), rounds=3, round_tokens=32, seconds=10.0)
 RACE_TOKENS = 64  # a prompt, when fresh and new heads race plain decoding
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Heads that are ready to be used: a selection of them, what they are worth, what goes with them."""
+    """Heads that are ready to be used: their selection, their gain, and what is packed with them."""
 
     selection: Selection
-    gain: Gain | None  # None: stopped before anything was measured
+    gain: Gain | None  # None: the run was stopped before anything was measured
     package: HeadPackage
 
 
 @dataclass(frozen=True)
 class TrainUpdate(Update):
-    """New curves now and then, and at the end the heads."""
+    """New curves from time to time, and the heads at the end."""
 
     curves: Curves | None = None
     trained: Trained | None = None
@@ -67,7 +67,7 @@ def train_heads(
     session: Session, plan: Plan, flag: StopFlag, selection: Selection | None = None
 ) -> Iterator[TrainUpdate]:
     """Run the plan on the visitor's model. Errors end it with a lesson whose update says what is wrong."""
-    # Fresh heads, whatever heads are in use.
+    # Heads start fresh, whichever are in use.
     model = Selection(model=selection.model if selection else None)
     share = TimeShare()
 
@@ -129,7 +129,7 @@ class _Run:
     stage: str = ""
 
     def updates(self, folder: Path) -> Generator[TrainUpdate | None, None, None]:
-        """Training, then measuring. Stopped in a stage, the run goes on with what was learned so far."""
+        """Training, then measuring. A run stopped in a stage goes on with what was learned so far."""
         started, loading = self.share.clock(), 0.0
         result: tuple[Medusa1Config, Path] | None = None
         load = self.session.models.config_of(self.model)

@@ -24,7 +24,7 @@ from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
 from ui.tabs.trees.timing import measure
 
-# gradio hands over what is being typed, also beyond the ends of a slider.
+# gradio passes on what is being typed, even beyond the ends of a slider.
 NODES_AND_THEME = (
     f"(stats, nodes, dark) => ({THEME})(stats, Math.min({MOST_NODES}, Math.max(2, nodes)), dark)"
 )
@@ -32,7 +32,7 @@ EDITED_AND_THEME = f"(...values) => ({THEME})(...({EDITED_TREE})(...values))"
 
 
 def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: list[Any]) -> None:
-    """Lay the tab out and connect it. `selection` holds a `Selection`. Using a tree turns the page."""
+    """Lay the tab out and connect it. `selection` holds a `Selection`. Using a tree opens that tab."""
     first = head_stats.shipped_stats(session, Selection())
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
@@ -71,12 +71,12 @@ def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
 
 
 def draw_size(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """The tree, what is said of it, and the charts that mark its size."""
+    """The tree, the words about it, and the charts that mark its size."""
     return encoded(shown_tree.editor_content(stats, nodes)), *draw_beside(stats, nodes, dark)
 
 
 def draw_beside(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
-    """What is said of the tree, and the charts that mark its size."""
+    """The words about the tree, and the charts that mark its size."""
     size = len(head_stats.tree_of(stats, nodes)) + 1
     timed, curves = head_stats.timed(stats), head_stats.speeds(stats)
     return (
@@ -109,7 +109,7 @@ def _take_best(stats: HeadStats) -> tuple[HeadStats, int, str]:
 
 
 def _connect_editing(session: Session, panel: TreesPanel, status: TextLine, selection: gr.State) -> None:
-    # The editor has drawn its tree already: one sent back could be some clicks old.
+    # The editor has drawn its tree already: a tree sent back could be several clicks old.
     panel.tree.edit(
         _edited, [panel.edited, *panel.inputs()], [panel.stats, *panel.beside()],
         **DRAWS | {"js": EDITED_AND_THEME},
@@ -147,7 +147,7 @@ def _connect_measuring(
 
     # A new record triggers the drawing: the charts are not outputs of the stream.
     run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
-    # The visitor may have turned to another model meanwhile.
+    # The visitor may have chosen another model meanwhile.
     run.then(lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET)
 
 
@@ -169,7 +169,7 @@ def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -
         lambda stats: ("accuracies.json", head_stats.measurements_text(stats)), panel.stats, made, **AT_ONCE
     )
     numbers.then(None, made, None, js=SAVE)
-    # Queued, as is all that writes a state whose change draws: gradio fires no change for unqueued events.
+    # Queued, like every event that sets a state whose change draws: gradio fires no change for unqueued ones.
     files["load"].upload(_load, [files["load"], panel.stats], [panel.stats, status], **QUIET)
 
 

@@ -1,7 +1,7 @@
 """What the Trees tab knows: accuracies, step times, the tree of a size, and files.
 
-A `HeadStats` is one visitor's record; every function makes a new one. Files that a visitor loads are bounded
-and read as data alone.
+A `HeadStats` is one visitor's record; every function makes a new one. Files that a visitor loads are limited
+in size and read only as data.
 """
 
 from __future__ import annotations
@@ -43,42 +43,42 @@ if TYPE_CHECKING:
 MOST_NODES = 64  # limit of the slider and the charts, the root included
 MOST_BYTES = 200_000  # size limit of a file that a visitor loads
 MOST_HEADS = 16
-USUAL_HEADS = 5  # to begin with where no file says more; the paper's number
+USUAL_HEADS = 5  # where no file says more; the paper's number
 RANDOM_TREES = 20
 GROWN, LOADED, EDITED = "Grown tree", "Loaded tree", "Edited tree"
 ASSUMED = "assumed: nobody has counted them for these heads"
-WITHOUT_HEADS = f"assumed, those of {USUAL_HEADS} usual heads: this model has none"
+WITHOUT_HEADS = f"assumed, from {USUAL_HEADS} typical heads: this model has none"
 REMARKS = {
     ASSUMED: "Nobody has counted how often these heads are right, so this is a guess: measure to know.",
-    WITHOUT_HEADS: f"This model has no Medusa heads: these are the figures of {USUAL_HEADS} usual ones.",
+    WITHOUT_HEADS: f"This model has no Medusa heads: these are the figures of {USUAL_HEADS} typical ones.",
 }
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HeadStats:
-    """Accuracies with their source, the step times of a machine, and a tree where it is not a grown one."""
+    """Accuracies with their source, the step times of a machine, and a tree if it is not a grown one."""
 
     accuracies: tuple[tuple[float, ...], ...]
     source: str
     latency: tuple[LatencyPoint, ...] = ()
     machine: str = ""
-    figures: Figures | None = None  # where the step times are those that all tabs show
+    figures: Figures | None = None  # if the step times are those that all tabs show
     shown: tuple[Choice, ...] | None = None  # in place of a grown tree until the slider moves
     kind: str = GROWN
-    # Which tree the page's editor has begun with: it keeps what was edited until another one comes.
+    # Which tree the page's editor began with: it keeps what was edited until another tree comes.
     tree_id: str = field(default_factory=lambda: uuid.uuid4().hex, compare=False)
-    key: Key = ("", None)  # the model and the heads that it is about
+    key: Key = ("", None)  # the model and the heads that the record is about
 
     def belongs_to(self, selection: Selection) -> bool:
-        """Whether it is about the heads that the visitor has chosen."""
+        """Whether the record is about the heads that the visitor has chosen."""
         return self.key == key_of(selection)
 
     def grown(self) -> HeadStats:
         return self.showing(None, GROWN)
 
     def showing(self, choices: Sequence[Choice] | None, kind: str) -> HeadStats:
-        """The same with another tree to begin with; None for the grown one."""
+        """The same record with another tree to begin with; None for the grown one."""
         shown = None if choices is None else tuple(choices)
         return replace(self, shown=shown, kind=kind, tree_id=uuid.uuid4().hex)
 
@@ -95,7 +95,7 @@ def stats_of(session: Session, selection: Selection) -> HeadStats:
 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
-    """What lies beside the heads of the visitor's model, or what the model knows if it is loaded already."""
+    """The record stored with the visitor's heads, or what the model knows if it is loaded already."""
     assumed = HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), ASSUMED, key=key_of(selection))
     if (engine := session.models.at_hand(selection)) is not None:
         assumed = _engine_stats(engine, "shipped with the heads", selection)
@@ -110,12 +110,12 @@ def shipped_stats(session: Session, selection: Selection) -> HeadStats:
             return stats
         return with_times(stats, session.figures.begin().stored)
     except (MedusaError, OSError, UnicodeDecodeError) as error:
-        log.warning("the accuracies beside the heads cannot be used: %s", error)
+        log.warning("the accuracies stored with the heads cannot be used: %s", error)
         return assumed
 
 
 def accuracies_file(load: LoadConfig) -> Path | None:
-    """The accuracies that lie beside the heads of a model, when both are on this disk."""
+    """The accuracies stored with a model's heads, if both are on this disk."""
     if load.heads == NO_HEADS:
         return None
     folder = Path(load.model) if load.model else embedded_model()
@@ -134,7 +134,7 @@ def with_times(stats: HeadStats, figures: Figures | None) -> HeadStats:
 
 
 def _engine_stats(engine: Engine, source: str, selection: Selection) -> HeadStats:
-    """What an engine knows of its heads; `source` is said where it knows their accuracies."""
+    """What an engine knows of its heads; `source` names the origin if it knows their accuracies."""
     if MEDUSA not in engine.drafts:
         return HeadStats(frozen(assumed_accuracies(USUAL_HEADS)), WITHOUT_HEADS, key=key_of(selection))
     draft = medusa_draft(engine)
@@ -146,14 +146,14 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
     """A file's tree or accuracies in place of those of `stats`. Raises MedusaError that names the fault.
 
     A tree is a list of rank tuples or an object with "choices"; accuracies are a list of rows or the object
-    that `calibrate` writes, whose latency and machine are taken as well.
+    that `calibrate` writes, whose latency and machine are used as well.
     """
     if len(text.encode("utf-8", errors="replace")) > MOST_BYTES:
         raise MedusaError(f"the file is larger than {MOST_BYTES // 1000} kB: load a tree or accuracies")
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"the file is no JSON ({error}): load one that was saved here") from error
+        raise MedusaError(f"the file is not JSON ({error}): load one that was saved here") from error
     if _is_tree(data):
         choices = data["choices"] if isinstance(data, dict) else data
         tree = tree_for(stats, choices)
@@ -180,7 +180,7 @@ def read_stats(text: str, stats: HeadStats, source: str) -> HeadStats:
 def tree_for(stats: HeadStats, choices: object) -> Topology:
     """The tree in parsed JSON. Raises MedusaError unless it is one that these heads can fill."""
     if not isinstance(choices, list):
-        raise MedusaError("the tree is no list of rank tuples: write them as in [[0], [0, 0], [1]]")
+        raise MedusaError("the tree is not a list of rank tuples: write them as in [[0], [0, 0], [1]]")
     tree = Topology.from_choices(choices)
     tree.check(len(stats.accuracies))
     for choice in tree.choices:
@@ -212,7 +212,7 @@ def measurements_text(stats: HeadStats) -> str:
 
 
 def tree_of(stats: HeadStats, nodes: int) -> list[Choice]:
-    """The tree that is shown: the best one of `nodes` nodes, unless another one was chosen or made."""
+    """The tree that is shown: the best one with `nodes` nodes, unless another one was chosen or made."""
     if stats.shown is not None:
         return list(stats.shown)
     return search_tree(stats.accuracies, max(1, nodes - 1)).choices
@@ -235,7 +235,7 @@ def timed(stats: HeadStats) -> list[LatencyPoint]:
 
 
 def speeds(stats: HeadStats) -> list[Budget]:
-    """What is expected of every size; nothing before a tree was measured."""
+    """What is expected of every size; empty before a tree was measured."""
     points = timed(stats)
     return budgets(stats.accuracies, points) if points and points[-1].nodes > 1 else []
 
@@ -261,7 +261,7 @@ def sentence(stats: HeadStats, nodes: int) -> str:
             "the best size on the machine that was timed is "
             f"{counted(best.nodes, 'node')} with {best.tokens_per_second:,.0f}{plain}."
             " This counts the time inside steps; Measure counts whole runs, so its figures are mostly lower "
-            "and its best size can be another."
+            "and its best size can differ."
         )
     if stats.source in REMARKS:
         words.append(REMARKS[stats.source])
@@ -284,7 +284,7 @@ def frozen(rows: Any) -> tuple[tuple[float, ...], ...]:
 
 
 def machine_line(record: object) -> str:
-    """One short line from what a file says of its machine."""
+    """One short line from what a file says about its machine."""
     if isinstance(record, dict):
         names = ("processor", "device", "dtype")
         parts = [str(record[name]) for name in names if record.get(name)]

@@ -38,7 +38,7 @@ class TreesPanel:
     nodes: gr.Slider
     start: gr.Dropdown
     dark: gr.Checkbox
-    edited: gr.Textbox  # hidden: the editor's tree, in the events that take it
+    edited: gr.Textbox  # hidden: the editor's tree, for the events that take it
     tree: TreeEditor
     words: TextLine
     tokens: gr.Plot
@@ -66,7 +66,7 @@ class TreesPanel:
 
 
 def build_stage(stats: HeadStats) -> TreesPanel:
-    """Slider, tree, words and charts; the words and the tree are there before any event."""
+    """Slider, tree, words and charts; the words and the tree are shown before any event."""
     with gr.Row(elem_classes="lab-size"):
         nodes = gr.Slider(
             2, MOST_NODES, value=START_NODES, step=1, label="Node budget", elem_id="trees-nodes",

@@ -17,11 +17,11 @@ from ui.runs.session import Session
 from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
-PAIRS = "pairs"  # the example that texts on Medusa draw: two guesses of head 1, three of head 2
+PAIRS = "pairs"  # the usual example of texts on Medusa: two guesses of head 1, three of head 2
 AUTO_TREE = "Auto tree, as in Watch"
 TIMED_AUTO = "Auto tree, the fastest by the step times below"
 UNTIMED_AUTO = f"Auto tree, {USUAL_NODES} nodes since no step was timed"
-NO_GUESS = "The tree is the root alone: add a guess first."
+NO_GUESS = "The tree is only the root: add a guess first."
 
 
 def editor_content(stats: HeadStats, nodes: int) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def edited(stats: HeadStats, text: str | None) -> HeadStats:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MedusaError(f"the edited tree is no JSON ({error}): reload the page") from error
+        raise MedusaError(f"the edited tree is not JSON ({error}): reload the page") from error
     choices = tree_for(stats, data).choices
     if stats.shown is not None and sorted(stats.shown) == sorted(choices):
         return stats
@@ -68,7 +68,7 @@ def starts() -> list[tuple[str, str]]:
     """(label, name) of each tree that the editor can start with."""
     first = [
         ("grown by node budget", BY_BUDGET), ("auto: fastest on this machine", AUTO),
-        ("empty: the root alone", EMPTY), ("2 × 3: two guesses, and three after each", PAIRS),
+        ("empty: only the root", EMPTY), ("2 × 3: two guesses, and three after each", PAIRS),
     ]  # fmt: skip
     return first + [(f"published: {name}", name) for name in published_trees()]
 
@@ -89,7 +89,7 @@ def started(session: Session, selection: Selection, stats: HeadStats, name: str)
 
 
 def _auto(session: Session, selection: Selection, stats: HeadStats) -> HeadStats:
-    """What a run takes as "auto" or, where that is not known yet, the fastest by this tab's step times."""
+    """A run's "auto" tree or, where that is not known yet, the fastest by this tab's step times."""
     engine = session.own_engine(selection) if selection.engine else session.models.at_hand(selection)
     fastest = medusa_draft(engine).fastest if engine is not None and MEDUSA in engine.drafts else None
     if fastest is not None:

@@ -30,7 +30,7 @@ EFFORT = Effort(counted_tokens=96, rounds=5, round_tokens=48)
 
 @dataclass(frozen=True)
 class Measured(Update):
-    """A note for the page on the way, and the new record at the end."""
+    """A note for the page while measuring, and the new record at the end."""
 
     stats: HeadStats | None = None
 
@@ -38,7 +38,7 @@ class Measured(Update):
 def measure(
     session: Session, stats: HeadStats, selection: Selection, count_again: bool, flag: StopFlag
 ) -> Iterator[Measured]:
-    """Time steps of every size on this machine, and count the accuracies where asked or where unknown."""
+    """Time steps of every size on this machine, and count the accuracies if asked to or if unknown."""
     texts = example_texts(session.assets)
     # Not a nested function: another process may have to unpickle it.
     work = partial(_measure, stats=stats, texts=texts, count_again=count_again, flag=flag)
