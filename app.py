@@ -26,14 +26,14 @@ def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def open_page(flags: argparse.Namespace) -> None:
-    """Serve the page until it is stopped. Raises MedusaError where flags or surroundings forbid it."""
-    check_environment(os.environ)  # before gradio is imported, which reads some of it then
+    """Serve the page until it is stopped. Raises MedusaError where flags or environment forbid it."""
+    check_environment(os.environ)  # before gradio, which reads some of it when imported
     try:
         pkgutil.resolve_name(START)(flags, read_settings(LoadConfig, flags))
-    except (OSError, OverflowError) as error:  # OverflowError: no port is free up to the largest one
+    except (OSError, OverflowError) as error:  # OverflowError: no port up to the largest is free
         if isinstance(error, OSError) and error.filename is not None:
             raise MedusaError(
-                f"{error.filename}: {error.strerror}: restore it, by git or a new clone"
+                f"{error.filename}: {error.strerror}: restore it from git or a new clone"
             ) from error
         raise MedusaError(f"{one_line(str(error)).split('. ')[0]}: choose another --port") from error
     except ModuleNotFoundError as error:

@@ -32,7 +32,7 @@ INSTALL_MCP = "pip install 'gradio[mcp]', or start without --mcp"
 NOT_LOADED = "the model is not loaded"
 BESIDE_THE_FILE = 500_000  # bytes of a request that are not the file
 # Pages whose state is kept (`ui/serving/page.py`): up to 0.4 MB of gradio's records and 0.2 of a
-# conversation each. Finished runs have a budget of their own for all pages together (`ui/serving/kept.py`).
+# conversation each. All pages share one budget for finished runs (`ui/serving/kept.py`).
 MOST_PAGES = 400
 
 
@@ -64,7 +64,7 @@ def launch_options(
         "show_error": False,
         "enable_monitoring": False,
         "mcp_server": mcp,
-        "num_workers": 0,  # further servers of gradio's would answer beside the guard
+        "num_workers": 0,  # more gradio servers would bypass the guard
         "ssr_mode": False,
     }
 
@@ -92,7 +92,7 @@ def require_model(load: LoadConfig) -> None:
 
 
 def _not_loaded(error: MedusaError) -> MedusaError:
-    return MedusaError(f"{NOT_LOADED}: {error}; --without-model serves the page all the same")
+    return MedusaError(f"{NOT_LOADED}: {error}; --without-model serves the page anyway")
 
 
 def start(flags: argparse.Namespace, load: LoadConfig) -> None:
@@ -110,22 +110,22 @@ def start(flags: argparse.Namespace, load: LoadConfig) -> None:
         require_model(load)
     session = Session(load, policy=policy, gpu=gpu)
     if gpu is not None:
-        print(session.load_at_start())  # the Space keeps what is loaded by now for all runs
+        print(session.load_at_start())  # the Space keeps what is loaded so far for all runs
     if policy.public:
         print(announcement(policy), flush=True)
     page = build_page(session)
     options = launch_options(page, policy, reach, flags.port, mcp=flags.mcp)
     page.launch(**options, prevent_thread_lock=True)
-    if flags.mcp and page.mcp_error:  # gradio would go on without
+    if flags.mcp and page.mcp_error:  # gradio would go on without it
         raise MedusaError(f"the MCP server does not start: {page.mcp_error}; {INSTALL_MCP}")
     limit_connections(page.server, proxied=reach.proxied)
     serve(page, session, without_model=flags.without_model)
 
 
 def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
-    """Keep the page up until it is stopped. Closes it and raises MedusaError where its model is not loaded.
+    """Keep the page up until it is stopped. Closes it and raises MedusaError if its model cannot be loaded.
 
-    ``without_model`` serves it all the same, since recorded runs need no model.
+    With ``without_model`` it stays up instead, since recorded runs need no model.
     """
     failed: list[MedusaError] = []
 
@@ -140,14 +140,14 @@ def serve(page: Page, session: Session, *, without_model: bool = False) -> None:
 
 
 def say_not_loaded(error: MedusaError) -> None:
-    """Print the error; the page says it too, since each opened page asks for the load."""
+    """Print the error; the page shows it too, since each page asks for the load when opened."""
     print(f"error: {NOT_LOADED}: {error}", file=sys.stderr, flush=True)
 
 
 def load_behind_page(
     session: Session, on_error: Callable[[MedusaError], None] = say_not_loaded
 ) -> threading.Thread:
-    """Begin to load the model beside the page that is up, so that the first run need not wait for it."""
+    """Load the model in the background while the page is up, so that the first run need not wait for it."""
 
     def load() -> None:
         try:

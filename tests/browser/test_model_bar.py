@@ -130,7 +130,7 @@ def loaded_with_two_clicks(page, own_name) -> None:
     page.click("#model-load")
     says(page, "#model-line", "other · no Medusa heads")
     run(page)
-    says(page, "#decode-badge", "plain decoding, one token a step")
+    says(page, "#decode-badge", "decodes plainly, one token a step")
     pick(page, own_name)
     page.click("#model-load")
     page.wait_for_function("document.querySelector('#decode-badge').innerText.trim() === ''")

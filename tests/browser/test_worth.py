@@ -31,7 +31,7 @@ def ended(view, beside, **config):
 
 
 def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(view):
-    faster = "The tree “auto”, here of 3 nodes, makes most tokens per second"
+    faster = "The tree “auto”, here of 3 nodes, makes the most tokens per second"
     card = ended(view, {"timed_ms": [2.5, 4.0], "faster": faster})
     counts = {
         name: card.locator(f"[data-count={name}] b").inner_text()

@@ -51,7 +51,7 @@ def test_computed_is_said_in_words_picture_and_table_and_nothing_measured_stands
     words, plot, table, menus = shown()
     assert words.startswith("Computed by formulas, not measured: llama-7b in 16 bits on A100 80 GB PCIe")
     assert FOUND.behind not in words
-    assert "The heads were measured with a tree of 16 nodes alone" in words
+    assert "The heads were measured only with a tree of 16 nodes" in words
     assert menus.visible
     picture = plot.to_json()
     assert "Computed by formulas, not measured" in picture

@@ -250,7 +250,7 @@ def test_a_model_without_heads_decodes_plainly_and_says_so(session, base):
     mine = taken(session, wish(base))
     assert "no Medusa heads" in session.models.badge(mine)
     updates = decode(session, mine)
-    assert any("plain decoding" in (update.badge or "") for update in updates)
+    assert any("decodes plainly" in (update.badge or "") for update in updates)
     assert trace_of(updates)["output"]["tokens_per_step"] == 1
     compared = list(run_compare(session, "abc", SETTINGS | {"selection": mine}, 1, StopFlag()))
     assert "has no weights for Medusa heads, so there is nothing to compare" in problem_of(compared)

@@ -53,7 +53,7 @@ def test_a_visitors_tree_is_used_for_their_run_alone(session):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"tree": YOURS}, "no tree of yours"),
+        ({"tree": YOURS}, "no tree of your own"),
         ({"heads": YOURS}, "no heads of your own"),
         ({"tree": "/etc/hosts.json"}, "No tree is called"),
         ({"tree": YOURS, "selection": Selection(choices=((0, 0),))}, "but not its prefix"),

@@ -100,7 +100,7 @@ def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():
 
 
 FORGED_LINKS = [
-    ({"recorded": "another"}, "has not"),
+    ({"recorded": "another"}, "lacks"),
     ({"recorded": "a", "step": "0"}, "names step 0"),
     ({"prompt": "a", "step": "x"}, "not a whole number"),
     ({"prompt": "a", "temperature": "hot"}, "not a number"),

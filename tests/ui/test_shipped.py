@@ -178,7 +178,7 @@ def test_waiting_for_the_engine_is_said_only_when_another_run_has_it():
         == WAITING
     )
     training = SimpleNamespace(channel=PageChannel(), busy=True, trains=True)
-    assert "a training has it" in _arm(training, flag, "a key", "a page")
+    assert "a training run has it" in _arm(training, flag, "a key", "a page")
     assert not flag.stopped
 
 

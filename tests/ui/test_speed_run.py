@@ -84,7 +84,7 @@ def test_other_sweeps(session, part, values):
 
 def test_what_cannot_be_measured_is_refused(session, load, assets):
     (update,) = session.run(SpeedRequest("speed", "medusa", TEXTS), StopFlag())
-    assert "is nothing to measure: choose one of step, nodes" in update.status
+    assert "cannot be measured: choose one of step, nodes" in update.status
     public = Session(load, assets, Policy(public=True))
     *_, last = public.run(SpeedRequest(DTYPE, "none", TEXTS, SHORT), StopFlag())
     assert last.problem
@@ -92,4 +92,4 @@ def test_what_cannot_be_measured_is_refused(session, load, assets):
     bare = Session(LoadConfig(load.model, "none", dtype="float32", device="cpu"), assets)
     *_, last = bare.run(SpeedRequest(NODES, "none", TEXTS, SHORT), StopFlag())
     assert last.problem
-    assert "has no Medusa heads, whose trees these are: sweep another" in last.status
+    assert "has no Medusa heads for these trees: choose another sweep" in last.status

@@ -1,4 +1,4 @@
-"""Frozen data of one visitor and of what the page ships, and the messages that views get of it.
+"""Frozen data about one visitor and about what the page ships, and the messages that views are sent.
 
 Imports: acceptance, drafters, experiments, text, trace, trees.
 """

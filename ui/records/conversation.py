@@ -34,7 +34,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class ChatState:
-    """``id`` is given by the first reply and cannot be guessed; it stays the visitor's."""
+    """The first reply sets ``id``, which cannot be guessed; the visitor keeps it."""
 
     id: str = ""
     system: str = ""
@@ -46,7 +46,7 @@ class ChatState:
         return [turn for turn in self.turns if turn.read]
 
     def without_oldest(self, count: int) -> ChatState:
-        """The state whose ``count`` oldest read turns are read no longer, but stay visible."""
+        """The state in which the ``count`` oldest read turns are no longer read, but stay visible."""
         gone = [number for number, turn in enumerate(self.turns) if turn.read][:count]
         turns = (replace(turn, read=turn.read and n not in gone) for n, turn in enumerate(self.turns))
         return replace(self, turns=tuple(turns))
@@ -57,7 +57,7 @@ class ChatState:
 
 @dataclass
 class ChatHolder:
-    """Where one visitor's conversation lies while replies come and go; a new one may be put in its place."""
+    """Holds one visitor's conversation from reply to reply; a new one may replace it."""
 
     state: ChatState = ChatState()
 

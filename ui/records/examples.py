@@ -1,4 +1,4 @@
-"""What is shipped beside the code for the page: example prompts and recorded runs."""
+"""What ships with the page's code: example prompts and recorded runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def example_texts(assets: Path = ASSETS) -> list[str]:
 
 
 def recordings(assets: Path = ASSETS) -> list[Recording]:
-    """The recorded runs by the order of their file names; a broken one is left out and logged."""
+    """The recorded runs in the order of their file names; a broken one is left out and logged."""
     found = []
     for file in sorted((assets / "traces").glob("*.json")):
         try:
@@ -72,14 +72,14 @@ def recorded_race(assets: Path = ASSETS) -> dict[str, Any] | None:
         if race["kind"] != "race" or len(lanes) < 2 or not all(steps for _, steps in lanes) or not recorded:
             raise ValueError("it holds no race of two lanes")
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        words = "warning: the recorded race is left out: %s is none (%s): make it anew"
+        words = "warning: the recorded race is left out: %s holds none (%s): record it anew"
         logging.getLogger(__name__).warning(words, file, one_line(str(error)))
         return None
     return race
 
 
 def _title(file: Path) -> str:
-    # "1-booking--long-paths.json" is called "Booking: long paths": the number is there for the order.
+    # "1-booking--long-paths.json" is called "Booking: long paths": the number only sets the order.
     # The hyphen of a name such as EAGLE-3 stays.
     title = re.sub(r"-(?!\d)", " ", re.sub(r"^\d+-", "", file.stem).replace("--", ": "))
     return title[:1].upper() + title[1:]

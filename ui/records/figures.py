@@ -32,7 +32,7 @@ from ui.records.examples import ASSETS
 from ui.records.settings import Selection
 from ui.records.words import Words, amount, joined, sentences
 
-Key = tuple[str, LoadConfig | None]  # an engine of the visitor's own and the model, as in `Selection`
+Key = tuple[str, LoadConfig | None]  # the visitor's own engine and the model, as in `Selection`
 EMBEDDED = "embedded"  # name of the repository's model in records
 SMALL_MODEL = Words("A model of 29 MB in a processor’s cache is not an 8B model on a GPU.")
 
@@ -46,7 +46,7 @@ class Figures:
     """One record with its source. ``at`` is when it was measured on this machine, empty for a stored one.
 
     ``bench`` is the record of the Speed tab's measurement, which also says what limits a step; ``options``
-    are settings and tree of each method's drafters, where they are not those of the embedded model.
+    are the settings and tree of each method's drafters where they are not those of the embedded model.
     """
 
     record: ExperimentRecord
@@ -78,7 +78,7 @@ class Figures:
 class PageFigures:
     """The figures that one page knows: the stored record, and measurements by their model.
 
-    Of each model the newest measurement of Speed and that of Methods are kept, the newer one first.
+    For each model the newest measurement by Speed and by Methods is kept, the newer one first.
     """
 
     stored: Figures | None = None
@@ -107,12 +107,12 @@ class PageFigures:
 
     @property
     def whole(self) -> Figures | None:
-        """Figures of all drafters of the stored record, of which Speed measures a few."""
+        """Figures that cover all drafters of the stored record; Speed measures only a few."""
         return next((one for one in self.known if self.is_whole(one)), None)
 
     @property
     def of_methods(self) -> Figures | None:
-        """Figures of all methods: Speed measures a few, beside which the stored ones of the model stay."""
+        """Figures of all methods: Speed measures only a few, so the model's stored ones stay."""
         own = self.own
         others = own if own is not None and own.record.model.base != EMBEDDED else self.whole
         return next((one for one in self.of_model if not one.is_of_speed), others)
@@ -124,7 +124,7 @@ class PageFigures:
         return wanted <= {row.series for row in figures.record.rows}
 
     def of_base(self, base: str) -> Iterator[Figures]:
-        """The figures of a model without heads of the visitor's own: those measured here come first."""
+        """The figures of a model without the visitor's own heads, those measured on this machine first."""
         for (engine, _), measured in self.measured.items():
             yield from (one for one in measured if not engine and one.record.model.base == base)
         if self.stored is not None:
@@ -148,7 +148,7 @@ def stored_figures(assets: Path) -> Figures | None:
 
 
 def stored_page(assets: Path = ASSETS) -> PageFigures:
-    """What a page knows before this machine was measured."""
+    """What a page knows before this machine has been measured."""
     return PageFigures(stored_figures(assets))
 
 
@@ -233,7 +233,7 @@ def small_words(base: str | None) -> str:
 
 
 def origin_words(record: ExperimentRecord) -> Words:
-    """Model, machine and date of a stored experiment, for a tab that shows it before a press."""
+    """Model, machine and date of a stored experiment, for a tab that shows it at first."""
     model, machine = record.model, record.machine
     recorded = recorded_words(model.name, model.dtype, machine.processor, machine.threads, record.date)
     older = Words("An older engine was measured.") if record.is_outdated else ""

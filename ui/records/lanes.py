@@ -1,4 +1,4 @@
-"""The two lanes of a comparison: what the second one has of its own, and what tells the two apart."""
+"""The two lanes of a comparison: which settings the second one overrides, and what tells the two apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TREE_WORDS = {AUTO: "auto tree", DEFAULT: "the heads’ own tree", YOURS: "your 
 
 @dataclass(frozen=True)
 class SecondLane:
-    """Where the second lane differs from the settings; None: as the first lane."""
+    """Where the second lane differs from the settings; None: as in the first lane."""
 
     method: str | None = PLAIN_METHOD
     copies: bool | None = None  # whether it also copies from the text
@@ -45,7 +45,7 @@ class SecondLane:
     penalty: float | None = None
 
     def settings(self, first: RunSettings, drafts: Mapping[str, Draft] | None = None) -> RunSettings:
-        """The settings of this lane beside those of the first one, with the weights ``drafts``."""
+        """This lane's settings, given those of the first one and the loaded weights ``drafts``."""
         held = parted_method(first.method)
         drafter = held["method"] if self.method is None else self.method
         whole = whole_method(drafter, held["copies"] if self.copies is None else self.copies)
@@ -105,7 +105,7 @@ def what_counts(
 
 
 def lane_names(first: Mapping[str, str], second: Mapping[str, str]) -> tuple[str, str]:
-    """The method of each lane, with the settings that both have and that differ."""
+    """The method of each lane, with the settings that both have but in which they differ."""
     differ = [name for name in first if name != "method" and second.get(name, first[name]) != first[name]]
     one, other = (" · ".join([lane["method"], *(lane[name] for name in differ)]) for lane in (first, second))
     return one, other

@@ -1,4 +1,4 @@
-"""What the parts of the page that scripts draw are sent: each message is a JSON string.
+"""Messages to the parts of the page that scripts draw, each a JSON string.
 
 To the linked view, by "kind":
   trace  a whole run, shown from step "at" {"run", "trace", "note", "settings", "at", "beside"}
@@ -8,8 +8,8 @@ To the linked view, by "kind":
   broken the live run did not finish: why                  {"words"}
   rest   nothing new: the run is complete
   refused  a file that was opened is not a trace: why         {"words"}
-Messages that go out together are one of the kind "several" (`ui/records/updates.py`), and one of the kind
-"numbered" holds one whose drawing the browser is to confirm (`ui/serving/update_stream.py`).
+Messages that go out together form one of kind "several" (`ui/records/updates.py`); one of kind "numbered"
+wraps a message whose drawing the browser is to confirm (`ui/serving/update_stream.py`).
 Traces and steps are in the compact form (`medusa_core/trace/packed.py`); steps come with what they add to its
 tables.
 
@@ -34,12 +34,12 @@ from medusa_core.trace.replay.view import mark_of
 from ui.records.conversation import Turn
 from ui.records.words import Words, as_data
 
-TURNING = "turning"  # the step whose verdict turns with the smallest move of ε or δ, which the browser finds
+TURNING = "turning"  # the step whose verdict flips at the smallest change of ε or δ; the browser finds it
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), check_circular=False)
 
 
 def encoded(content: Any) -> str:
-    """As JSON, with "<" escaped: model text never looks like a tag, wherever it travels."""
+    """As JSON, with "<" escaped, so that model text never looks like a tag."""
     return _JSON.encode(content).replace("<", "\\u003c")
 
 
@@ -70,12 +70,12 @@ def message_begin(run: str, trace: dict) -> str:
 
 
 def message_steps(run: str, first: int, news: dict) -> str:
-    """More steps, the first of them number ``first``; `news` are those of a TraceBuilder."""
+    """More steps, the first of them number ``first``; `news` comes from `TraceBuilder.news`."""
     return _message("steps", run, first=first, **news)
 
 
 def message_end(run: str, trace: dict, beside: dict[str, Any] | None = None) -> str:
-    """The run is over: what came of it. A long run's steps are not sent again, which would take seconds.
+    """The run is over: its output. A long run's steps are not sent again, which would take seconds.
 
     ``beside`` is what is known of model and machine beyond the run (`assets/web/worth.js`).
     """
@@ -88,7 +88,7 @@ def message_rest() -> str:
 
 def message_refused(words: str) -> str:
     """A file that the visitor opened is not shown; the menu it was opened from says why."""
-    # In ASCII, since a broken file's text may be half a character. A new name makes it a new message.
+    # In ASCII, since a broken file's text may hold half a character. A new "run" makes the message new.
     message = {"kind": "refused", "words": as_data(words), "run": uuid.uuid4().hex}
     return json.dumps(message).replace("<", "\\u003c")
 
@@ -106,7 +106,7 @@ def _message(kind: str, run: str, **content: Any) -> str:
 
 
 def message_show(run: str, turns: Sequence[Turn], *, live: bool = False) -> str:
-    """The whole conversation. ``run`` is any new name; the pieces of the reply come under it."""
+    """The whole conversation. ``run`` is any new name; the reply's pieces are sent under it."""
     shown = [asdict(turn) | {"figures": as_data(turn.figures)} for turn in turns]
     return encoded({"kind": "show", "run": run, "live": live, "turns": shown})
 
@@ -143,7 +143,7 @@ def status_message(text: str, busy: bool = True) -> str:
 
 
 def _number() -> int:
-    """A number no other message of the page has: equal messages would not be noticed as new."""
+    """A number that no other message of the page has: equal messages would not count as new."""
     return uuid.uuid4().int % 2**31
 
 

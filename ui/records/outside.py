@@ -1,9 +1,9 @@
 """Settings from outside the page's controls: from a link, a file or a program.
 
-A link names a recorded run, or prompt and settings of a new one, and a step. It says only what differs
-from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it). Settings pass what
-the controls would let pass: known names, values of the right kind and within their range. They name no file
-and no model, and nothing that a visitor has made.
+A link names a recorded run, or prompt and settings of a new one, and a step. It names only what differs
+from the engine's defaults, so that it stays short (`assets/web/share/link.js` writes it). Settings are
+checked as the controls are: known names, values of the right kind and within their range. They name no file,
+no model and nothing that a visitor has made.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ui.records.settings import (
 
 MOST_LINK_CHARACTERS = 12_000  # a prompt of 8,000 with its escapes, and the settings
 _PLAIN = ("method", "acceptance", *RUN_SETTINGS)
-MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js says it before it sends
+MOST_TRACE_BYTES = 6_000_000  # some 400 steps of 64 nodes; assets/web/share/menu.js checks it before sending
 MOST_STEP_NODES = 1024
-MOST_STEPS = 100_000  # no run of the page has as many
+MOST_STEPS = 100_000  # no run of the page has that many
 DAMAGED = "the link is damaged: copy it again from the page it came from"
 OLD_FORM = "the link was made by an older version of this page: share the run again from this version"
 
@@ -143,7 +143,7 @@ def read_link(text: str, recorded: Collection[str]) -> Link:
         raise MedusaError(f"the link names step {step}: steps go from 1 to {MOST_STEPS}")
     if "recorded" in parts:
         if parts["recorded"] not in recorded:
-            raise MedusaError("the link names a recorded run that this page has not: choose one of its menu")
+            raise MedusaError("the link names a recorded run that this page lacks: choose one from its menu")
         return Link(recorded=parts["recorded"], step=step - 1)
     if not parts:
         raise MedusaError(DAMAGED)
@@ -170,7 +170,7 @@ def _held(values: Mapping[str, Any]) -> dict[str, Any]:
 def _value(text: str, kind: Any) -> Any:
     """The text as a value of that kind; the page writes numbers and booleans as JSON does.
 
-    One that is none stays a text, which `_require_kind` refuses.
+    A text that is not one stays as it is, and `_require_kind` refuses it.
     """
     if kind is str:
         return text

@@ -21,14 +21,14 @@ MAX_PROMPT_CHARACTERS = 8000
 MOST_TOP_K = 200  # largest value of the top-k slider
 MOST_WINDOW = 4096  # tokens, largest value of the penalty window's slider
 MOST_TOKENS = 512  # limit of a run that is repeated, or where visitors share one engine
-LONGEST_RUN = 20_000  # limit of a run in the linked view of one's own page
+LONGEST_RUN = 20_000  # limit of a run in the linked view of a private page
 PAGE_HIGHEST = {"max_new_tokens": MOST_TOKENS, "penalty_window": MOST_WINDOW, "top_k": MOST_TOP_K}
 BY_BUDGET, DYNAMIC = "node budget", "dynamic"
 BUDGETED = (BY_BUDGET, DYNAMIC)  # trees whose size a slider sets
 MOST_NODES = 64  # limit of a tree by budget, the root included
 COPYING = "lookup"  # the drafter that the tick adds
 COPIES_LABEL = "Also copy from the text"
-COPIES_HELP = "what followed where the last words stood before joins the guesses"
+COPIES_HELP = "adds to the guesses what followed the last words earlier in the text"
 
 
 YOURS = "yours"  # the entry of the Tree and Heads menus that stands for this record
@@ -38,7 +38,7 @@ Entry = tuple[str, str]  # label and value of a menu's entry
 
 @dataclass(frozen=True)
 class Selection:
-    """A model, heads that a visitor trained for it, a tree they made for those.
+    """A model, the heads that a visitor trained for it, and the tree made for those heads.
 
     It lies in a `gr.State`, so it stays on the server, and holds no weights: a model is named by what it
     is loaded from, `engine` is an id of `Session.add_engine`, `choices` are rank tuples; both are empty where
@@ -51,11 +51,11 @@ class Selection:
     model: LoadConfig | None = None  # None: the model that the app was started with
 
     def with_model(self, model: LoadConfig | None) -> Selection:
-        """Another model. Heads and tree go, since they were made for the model before it."""
+        """Another model. Heads and tree go, since they were made for the previous one."""
         return Selection(model=model)
 
     def with_engine(self, engine: str, label: str) -> Selection:
-        """Other heads. The tree goes, since it was grown for the heads before them."""
+        """Other heads. The tree goes, since it was grown for the previous ones."""
         return Selection(engine, label, model=self.model)
 
     def with_tree(self, choices: Iterable[Sequence[int]]) -> Selection:
@@ -86,7 +86,7 @@ class RunSettings(GenerationConfig):
 
 
 def greedy_settings(method: str, tokens: int, selection: Selection, **others: Any) -> RunSettings:
-    """Settings with which methods are compared: all write the same text, with the visitor's heads if any."""
+    """Settings for comparing methods: all write the same text, with the visitor's heads if any."""
     heads = YOURS if selection.engine else DEFAULT
     return RunSettings(
         method=method, max_new_tokens=tokens, temperature=0.0, heads=heads, selection=selection, **others
@@ -98,14 +98,14 @@ def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationCon
 
     ``most`` is the page's limit of new tokens for such a run.
     """
-    tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # `ready` makes those two
+    tree = DEFAULT if settings.tree in (BY_BUDGET, YOURS) else settings.tree  # `ready` makes these two
     if tree == DYNAMIC:
         tree = f"{DYNAMIC}-{int(settings.budget)}"
     elif tree not in (AUTO, DEFAULT, *published_trees()):
         # The engine would also take a file's name here; a visitor of the page must not name files.
-        raise MedusaError(f"no tree is called {settings.tree!r}: choose one of the list")
+        raise MedusaError(f"no tree is called {settings.tree!r}: choose one from the list")
     check_tokens(int(settings.max_new_tokens), most)
-    # A slider hands a whole number over as a float, and an empty field None.
+    # A slider gives a whole number as a float, and an empty field gives None.
     numbers = {name: type(default)(getattr(settings, name) or 0) for name, default in RUN_SETTINGS.items()}
     options = {
         name: type(default)(settings.options[name])
@@ -133,7 +133,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     """What the page's controls hold for a run like this one, prompt included.
 
     The node budget stays as it is unless the tree was a dynamic one. A tree that has no name in the menu was
-    chosen for a machine: here that is "auto". A value that no control can hold, as in a recording by
+    chosen for a machine, so it becomes "auto". A value that no control can hold, as in a recording by
     another version of the engine, is left at its default.
     """
     config = trace["config"]
@@ -174,9 +174,9 @@ def _held(item: Field[Any], value: Any) -> Any:
 
 
 def own_tree(selection: Selection) -> Topology:
-    """The visitor's own tree. Raises MedusaError when there is none, or it is no tree."""
+    """The visitor's own tree. Raises MedusaError when there is none, or it is not a tree."""
     if not selection.choices:
-        raise MedusaError("there is no tree of yours: make one in Lab, Trees, or choose another")
+        raise MedusaError("you have no tree of your own: make one in Lab, Trees, or choose another")
     return Topology.from_choices(selection.choices)
 
 
@@ -220,7 +220,7 @@ def page_methods() -> list[str]:
 
 
 def of_choice(names: Collection[str], copies: bool) -> list[str]:
-    """Those of ``names`` that fit the tick: one per drafter, the plain one where its pair is missing."""
+    """The ``names`` that fit the tick: one per drafter, the plain one where its pair is missing."""
     wanted = {name: whole_method(name, copies) for name in drafter_names()}
     chosen = {whole if whole in names else name for name, whole in wanted.items()}
     return [name for name in names if name in chosen]

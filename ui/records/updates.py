@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class StopFlag:
-    """A flag that a visitor's Stop button raises and that visitor's run sees between two steps.
+    """A flag that a visitor's Stop button raises; that visitor's run sees it between two steps.
 
     A button keeps one flag while its page is open, and each of its runs has its own: lowering the button's
     flag for the next run leaves the flags of earlier runs as they are.
@@ -49,7 +49,7 @@ class StopFlag:
         own = StopFlag()
         self._runs.append(own)
         try:
-            if self.stopped:  # asked once it is in the list, so that no Stop is lost in between
+            if self.stopped:  # checked once it is in the list, so that no Stop is lost in between
                 own.stopped = True
             yield own
         finally:
@@ -89,7 +89,7 @@ class Update:
     steps are added to it, and at its end.
     """
 
-    messages: ClassVar[tuple[str, ...]] = ("message",)  # messages of a view, each of which counts
+    messages: ClassVar[tuple[str, ...]] = ("message",)  # fields that are messages to a view: none is dropped
     message: str | None = None
     status: str | None = None
     badge: str | None = None
@@ -111,7 +111,7 @@ class Update:
 
 
 def several(messages: Sequence[str | None]) -> str | None:
-    """Messages of one of the page's views as a single one, which the view takes one by one."""
+    """Messages to one view as a single message, which the view takes one by one."""
     said = [message for message in messages if message is not None]
     if len(said) < 2:
         return said[0] if said else None
@@ -119,5 +119,5 @@ def several(messages: Sequence[str | None]) -> str | None:
 
 
 def newest(values: Sequence[T | None]) -> T | None:
-    """The last value that there is."""
+    """The last value that is not None."""
     return next((value for value in reversed(values) if value is not None), None)

@@ -1,7 +1,7 @@
-"""Texts that the server makes with values in them, sent so that the browser can say them in another language.
+"""Texts that the server fills with values, sent so that the browser can show them in another language.
 
-English stands in the code. A translation is in `assets/language`, by the English text with `{0}`, `{1}` where
-the values stand.
+The code holds the English. Translations are in `assets/language`, keyed by the English text with `{0}`, `{1}`
+for the values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Words(str):
 
 
 def amount(number: int, noun: str, many: str = "") -> Words:
-    """The number with its noun, whose plural is ``many``; translations know only plurals."""
+    """The number with its noun, whose plural is ``many``; translations have only the plural."""
     return Words(f"{{0}} {many or noun + 's'}", number, english=f"1 {noun}" if number == 1 else "")
 
 

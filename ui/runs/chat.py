@@ -31,7 +31,7 @@ EMBEDDED = (
     "and takes everything else for one of these. Not every sum is right."
 )
 NOT_SENT = "Stopped before the reply began: the message was not sent."
-STOPPED = "Stopped; what there is of the reply is kept."
+STOPPED = "Stopped; the reply so far is kept."
 DONE = "The reply is done; the view shows each of its steps."
 ENDS = {
     "eos": "the model ended its turn",
@@ -144,7 +144,7 @@ def cut_to(text: str, pieces: Sequence[TextSpan]) -> tuple[TextSpan, ...]:
 
 
 class _ReplyText:
-    """The text of a reply in pieces, noted while its steps pass by."""
+    """The text of a reply in pieces, collected step by step."""
 
     def __init__(self, engine: Engine, reply: Reply) -> None:
         self._reply = reply

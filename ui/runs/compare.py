@@ -52,14 +52,14 @@ def warm_up_config(engine: Engine, config: GenerationConfig) -> GenerationConfig
 
 
 def check_repetitions(runs: int) -> None:
-    """Raises MedusaError for more runs of each than the page makes."""
+    """Raises MedusaError for more runs of each lane than the page makes."""
     if not 1 <= runs <= MOST_REPETITIONS:
         raise MedusaError(f"{runs} runs of each asked for: choose 1 to {MOST_REPETITIONS}")
 
 
 @dataclass(frozen=True)
 class MeasuredUpdate(Update):
-    """The end of a comparison: by the names of its lanes the median run and the tokens/s of all runs."""
+    """The end of a comparison: by lane name, the median run and the tokens/s of all runs."""
 
     medians: dict[str, Trace] = field(default_factory=dict)
     speeds: dict[str, list[float]] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class MeasuredUpdate(Update):
 class CompareRequest(SettingsRequest):
     """A prompt to be continued by two lanes, ``repetitions`` times each.
 
-    The first lane has the settings, the second one those where it has none of its own. Plain decoding is
-    timed as well where neither lane is it: it is what speedup and overhead are measured against.
+    The first lane has ``settings``; the second takes from them what it does not set itself. If neither lane
+    is plain decoding, that is timed as well, as the baseline of speedup and overhead.
     """
 
     prompt: str
@@ -87,7 +87,7 @@ class CompareRequest(SettingsRequest):
         return self.repetitions * sum(config.max_new_tokens for config in configs)
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
-        """All lanes in turn, then the race message."""
+        """Run all lanes in turn, then yield the race message."""
         loaded = yield from engines.ready(self.settings.selection, self.settings.heads)
         wished = self._wished(loaded.drafts)
         if not flag.stopped and self._wants_step_times(engines, wished):
@@ -111,11 +111,11 @@ class CompareRequest(SettingsRequest):
         configs = [replace(one, acceptance="match") if one.method == PLAIN_METHOD else one for _, one in made]
         lanes = [Lane(name, used, one) for name, (used, _), one in zip(names, made, configs, strict=True)]
         if any(lane.plain for lane in lanes[:2]):
-            lanes = lanes[:2]  # a model without the weights of a method decodes plainly in its place
+            lanes = lanes[:2]  # a model without the weights of a method decodes plainly instead
         yield from Comparison(lanes, engine.encode(self.prompt)).run(self.repetitions, flag)
 
     def _wants_step_times(self, engines: Engines, wished: Sequence[RunSettings]) -> bool:
-        """Whether a lane takes the fastest tree here and it can be found now."""
+        """Whether a lane asks for the fastest tree on this machine and it can be found now."""
         from medusa_core.evaluation.step_times import asks_for_auto_tree  # noqa: PLC0415 - imports torch
 
         shipped = [make_config(settings) for settings in wished if settings.heads != YOURS]
@@ -123,7 +123,7 @@ class CompareRequest(SettingsRequest):
         return asked and engines.models.wants_step_times(self.settings.selection)
 
     def _wished(self, drafts: Mapping[str, Draft] | None = None) -> list[RunSettings]:
-        """Settings of both lanes, and of plain decoding where neither of them is it."""
+        """Settings of both lanes, and of plain decoding if neither lane is that."""
         lanes = [self.settings, self.second.settings(self.settings, drafts)]
         if all(settings.method != PLAIN_METHOD for settings in lanes):
             lanes.append(replace(self.settings, method=PLAIN_METHOD))
@@ -143,7 +143,7 @@ def _auto_tree(engine: Engine, config: GenerationConfig) -> Words | str:
 def _noted(
     updates: Generator[Update, None, tuple[Engine, GenerationConfig]], badges: list[str]
 ) -> Generator[Update, None, tuple[Engine, GenerationConfig]]:
-    """The updates and what they return; ``badges`` gets what they say beside the button."""
+    """Pass on the updates and their result; ``badges`` collects the notes shown beside the button."""
     while True:
         try:
             update = next(updates)

@@ -1,4 +1,4 @@
-"""Runs by the page's settings, and Watch's run: the engine's steps as messages of the linked view."""
+"""Runs with the page's settings, and Watch's run: the engine's steps as messages of the linked view."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
 
-TOGETHER_SECONDS = 0.1  # of steps in one message: the page hardly draws a live run more often
-FASTER = "The tree “auto”, here of {0} nodes, makes most tokens per second: choose it in the settings."
+TOGETHER_SECONDS = 0.1  # span of the steps in one message: the page hardly draws a live run more often
+FASTER = "The tree “auto”, here of {0} nodes, makes the most tokens per second: choose it in the settings."
 UNTIMED = (
     "“auto” was the tree that came with the heads: which one is fastest here is not known yet, since the "
     "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
@@ -47,7 +47,7 @@ UNTIMED = (
 UNTIMED_DYNAMIC = (
     "There is no estimate for a dynamic tree, whose steps are not timed beforehand: Side by side measures it."
 )
-SLOWED = 0.2  # share of a run's time: from here on its status names the time that showing steps took
+SLOWED = 0.2  # share of a run's time spent showing steps, above which its status names that time
 
 
 class SettingsRequest(Request):
@@ -69,7 +69,7 @@ def ready(
     if config.method not in engine.methods():
         title = method(config.method).title
         yield Update(
-            badge=Words("{0}: this model has no weights for it, so plain decoding, one token a step.", title)
+            badge=Words("{0}: this model has no weights for it and decodes plainly, one token a step.", title)
         )
         # Plain decoding accepts nothing, so the rule has no effect.
         return engine, config.changed(method=PLAIN_METHOD, acceptance="match")
@@ -124,7 +124,7 @@ def shown_steps(
 ) -> Generator[Update, None, None]:
     """The ``steps`` of a run after ``ids`` as updates, the trace in the last one.
 
-    ``listener`` is called with each step; steps of one moment go out together.
+    ``listener`` is called with each step; steps made within a moment go out together.
     """
     from medusa_core.trace.builder import TraceBuilder  # noqa: PLC0415 - pulls in transformers
 
@@ -158,9 +158,9 @@ def shown_steps(
 
 
 def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
-    """What speedup depends on beside the run.
+    """What speedup depends on besides the run.
 
-    Steps that a page draws meanwhile take several times as long, so they tell nothing about speedup.
+    Steps drawn while they are made take several times as long, so they say nothing about speedup.
     """
     from medusa_core.evaluation import step_times  # noqa: PLC0415 - imports torch
 
@@ -175,7 +175,7 @@ def _beside(engine: Engine, config: GenerationConfig) -> dict[str, Any]:
 
 
 def step_words(step: Step) -> Words:
-    """What a step came to while the run goes on. The root is not a guess: the model chose it before."""
+    """A step's result while the run goes on. The root is not a guess: the model chose it before."""
     kept, guesses = amount(len(step.emitted), "token"), amount(step.tree.size - 1, "guess", "guesses")
     return Words("Step {0}: {1} kept, {2} checked", step.index + 1, kept, guesses)
 
@@ -186,10 +186,10 @@ def rates(milliseconds: float, tokens: int, seconds: float) -> Words:
 
 
 def summary(trace: dict[str, Any], seconds: float, shown: float = 0.0) -> Words:
-    """What a finished run came to, in one line.
+    """A finished run, in one line.
 
-    ``seconds`` are those the visitor waited, ``shown`` those of them in which the engine stood still because
-    a step was being written down and sent.
+    ``seconds`` is how long the visitor waited; for ``shown`` of them the engine stood still while a step was
+    being written down and sent.
     """
     output = trace["output"]
     ended = {

@@ -1,4 +1,4 @@
-"""All methods that a model can run on one prompt, timed in turn: tokens and milliseconds a step of each.
+"""All methods that a model can run on one prompt, timed in turn: each one's tokens and milliseconds per step.
 
 Greedy, so that all of them write the same text and only their ways to it are compared.
 """
@@ -41,7 +41,7 @@ class MethodsUpdate(Update):
 
     record: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # settings and tree by method
-    note: str = ""  # settings that all runs shared beside the prompt
+    note: str = ""  # settings that all runs shared besides the prompt
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MethodsRequest(Request):
         return self.repetitions * config.max_new_tokens * len(page_methods())
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
-        """Warm up, then round after round; what is complete when it is stopped stays."""
+        """Warm up, then time round after round; a stop keeps the complete rounds."""
         engine, plain = yield from ready(engines, self._settings())
         yield from self._measured(engine, plain, Limit(lambda: flag.stopped))
 

@@ -38,7 +38,7 @@ MEASURING_PAUSES = (3, 10, 30)  # seconds before each try
 
 
 class Session:
-    """One app's engines, the runner that has one of them work at a time, and the runs that pages keep."""
+    """One app's engines, the runner that works with one of them at a time, and the runs that pages keep."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Session:
         policy: Policy | None = None,
         gpu: Callable[..., Any] | None = None,
     ):
-        """`gpu` is what `ui.serving.zero_gpu.claim` gave: unless None, runs borrow their GPU through it."""
+        """`gpu` comes from `ui.serving.zero_gpu.claim`: unless None, runs borrow their GPU through it."""
         self.assets = assets
         self.policy = policy or Policy()
         self.channel = PageChannel()
@@ -64,13 +64,13 @@ class Session:
 
     @property
     def trains(self) -> bool:
-        """Whether a training has the engine, or waits for its next turn: it gives way to runs."""
+        """Whether a training run has the engine or, as it gives way to others, waits for its next turn."""
         return self._runner.turns.shared
 
     def methods_without_weights(self, selection: Selection) -> frozenset[str]:
-        """Methods that neither the visitor's model nor heads of their own bring weights for.
+        """Methods for which neither the visitor's model nor their own heads bring weights.
 
-        Empty while the model is not loaded, since nobody knows.
+        Empty until the model is loaded, since they are not known before.
         """
         engine = self.models.at_hand(selection)
         if engine is None:
@@ -82,7 +82,7 @@ class Session:
         return frozenset(method_names()) - known
 
     def drafts_at_hand(self, selection: Selection) -> Mapping[str, Draft]:
-        """The drafters' weights of the visitor's model, by method; none while it would have to be loaded."""
+        """The drafters' weights of the visitor's model, by method; empty until it is loaded."""
         engine = self.models.at_hand(selection)
         return engine.drafts if engine is not None else {}
 
@@ -91,11 +91,11 @@ class Session:
         return self._runner.call(self._engines.trained.get, selection.engine)
 
     def load(self) -> str:
-        """Load the engine, if that has not happened yet; returns what it is, or the error, in words."""
+        """Load the engine unless it is loaded; returns its description, or the error, as text."""
         return self._badge_after(self.load_own)
 
     def load_own(self) -> None:
-        """Load the engine, if that has not happened yet. Raises MedusaError."""
+        """Load the engine unless it is loaded. Raises MedusaError."""
         if self._runner.borrows:
             return  # loaded at the start, or by each run that finds it missing
         self._runner.call(self.models.own)
@@ -106,14 +106,14 @@ class Session:
             self._measuring.start()
 
     def _measure_step_times(self) -> None:
-        """Time steps for the tree "auto" between two runs; fails while a browser draws the page."""
+        """Time steps for the tree "auto" between two runs; a try fails while a browser draws the page."""
         for pause in MEASURING_PAUSES:
             time.sleep(pause)
             if self._runner.call_between(self.models.measure):
                 return
 
     def load_at_start(self) -> str:
-        """Load on the caller's thread: only the one that claimed the GPUs can load for them."""
+        """Load on the caller's thread: only the thread that claimed the GPUs can load for them."""
         return self._badge_after(self.models.own)
 
     def _badge_after(self, load: Callable[[], object]) -> str:
@@ -124,9 +124,9 @@ class Session:
         return self.models.badge(Selection())
 
     def run(self, request: Request, flag: StopFlag, acks: Acks | None = None) -> Generator[Any, None, None]:
-        """The updates of a run, made when its turn has come. An error is an update as well; the app goes on.
+        """The updates of a run, made when its turn comes. An error is an update as well; the app goes on.
 
-        With ``acks`` they come no faster than the page draws them, several as one where it has to be.
+        With ``acks`` they come no faster than the page draws them, several merged into one where needed.
         """
         return self._runner.run(request, flag, acks)
 
@@ -138,9 +138,9 @@ class Session:
         share: TimeShare | None = None,
         kind: type[Update] = Update,
     ) -> Generator[Any, None, None]:
-        """A run of any other kind: what `work(engine)` yields, as in `run`. With ``share`` it gives way.
+        """Any other kind of run: what `work(engine)` yields, as in `run`. With ``share`` it gives way.
 
-        Updates of the way there, as of a turn that is waited for, come as the ``kind`` of the work's own.
+        Updates before the work begins, such as on waiting for its turn, come as ``kind``, like its own.
         """
         for item in self.run(EngineWork(work, selection or Selection(), share), flag or StopFlag()):
             other = isinstance(item, Update) and not isinstance(item, kind)

@@ -1,6 +1,6 @@
-"""The speed of a step on the visitor's model: by phase beside its limit, or along a sweep, as ``bench`` does.
+"""The speed of a step on the visitor's model: by phase beside its limit, or along a sweep, as in ``bench``.
 
-Greedy, on the page's examples in their order, which are those that the command line takes.
+Greedy, on the page's examples in order, the same that the command line takes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FINDING_LIMITS = Words("Measuring bandwidth and peak of this machine…")
 
 @dataclass(frozen=True)
 class Effort:
-    """The most that is measured, and about how many seconds it should take, even of a slow model."""
+    """The most to measure, and about how many seconds it should take, even with a slow model."""
 
     prompts: int
     tokens: int
@@ -50,10 +50,10 @@ class Effort:
     seconds: float
 
     def within(self, seconds_per_token: float, runs: int, fewest: int = 2, unmeasured: int = 0) -> Effort:
-        """The effort that takes its seconds when ``runs`` write every prompt at plain decoding's pace.
+        """The effort that fits its seconds if ``runs`` cases continue every prompt at plain decoding's pace.
 
-        First fewer prompts are written, down to ``fewest``, then fewer rounds and tokens; a slow model may
-        still take longer. So many ``unmeasured`` rounds come before those that count.
+        First prompts are cut, down to ``fewest``, then rounds and tokens; a slow model may still take longer.
+        ``unmeasured`` is the number of rounds before those that count.
         """
         rounds = self.rounds + unmeasured
         whole = self.prompts * self.tokens * rounds * runs * seconds_per_token
@@ -71,7 +71,7 @@ QUICK, EXACT = Effort(8, 48, 3, 20.0), Effort(8, 128, 5, 90.0)
 
 @dataclass(frozen=True)
 class SpeedUpdate(Update):
-    """What is known by then: the record that ``bench --json`` prints, and the flags that ask for the same."""
+    """What is known so far: the record that ``bench --json`` prints, and the flags that ask for the same."""
 
     part: str = STEP
     record: dict[str, Any] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class SpeedUpdate(Update):
 
 @dataclass(frozen=True)
 class SpeedRequest(Request):
-    """One of ``PARTS``, for plain decoding and a method beside it."""
+    """One of ``PARTS``, for plain decoding and one other method."""
 
     part: str
     method: str
@@ -91,12 +91,12 @@ class SpeedRequest(Request):
     def most_tokens(self) -> float:
         """All runs' tokens. Raises MedusaError for what the page does not measure."""
         if self.part not in PARTS:
-            raise MedusaError(f"{self.part!r} is nothing to measure: choose one of {', '.join(PARTS)}")
+            raise MedusaError(f"{self.part!r} cannot be measured: choose one of {', '.join(PARTS)}")
         make_config(self._settings())
         return 2.0 * self.effort.prompts * self.effort.tokens * self.effort.rounds
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Update, None, None]:
-        """Warm up, then round after round; what was measured stays when it is stopped."""
+        """Warm up, then time round after round; a stop keeps what was measured."""
         engine, config = yield from ready(engines, self._settings())
         methods = list(dict.fromkeys((PLAIN_METHOD, config.method)))
         prompts = [engine.encode(text) for text in self.texts]
@@ -105,11 +105,9 @@ class SpeedRequest(Request):
             yield from measured.step()
             return
         if self.part == NODES and MEDUSA not in engine.drafts:
-            raise MedusaError(f"{engine.info.base} has no Medusa heads, whose trees these are: sweep another")
+            raise MedusaError(f"{engine.info.base} has no Medusa heads for these trees: choose another sweep")
         if self.part == DTYPE and self.selection.engine:
-            raise MedusaError(
-                "over dtypes the model is loaded anew, without heads trained here: sweep another"
-            )
+            raise MedusaError("over dtypes the model is reloaded without heads trained here: sweep another")
         yield from measured.sweep(self.part, partial(engines.models.in_dtype, self.selection))
 
     def _settings(self) -> RunSettings:
@@ -118,7 +116,7 @@ class SpeedRequest(Request):
 
 @dataclass(frozen=True)
 class _Measurement:
-    """Methods on prompts, at most with some effort."""
+    """A measurement of methods on prompts, within an effort."""
 
     engine: Engine
     prompts: list[list[int]]
@@ -146,7 +144,7 @@ class _Measurement:
         yield SpeedUpdate(status=STOPPED if self.limit.stopped else MEASURED, record=record, flags=flags)
 
     def sweep(self, part: str, in_dtype: Callable[[str], Engine]) -> Generator[Update, None, None]:
-        """One sweep; over dtypes the model is loaded again in each but its own, one after the other."""
+        """One sweep; over dtypes, the model is loaded again in each one but its own, one after the other."""
         from medusa_core.evaluation.sweep import (  # noqa: PLC0415
             VALUES,
             Sweep,
@@ -191,7 +189,7 @@ class _Measurement:
     def _fitted(self, runs: int, texts: int = 0) -> Generator[Update, None, tuple[tuple[str, ...], Effort]]:
         """The effort that this model allows, after a short run, and the flags of ``bench`` that ask for it.
 
-        ``texts`` are those that a run needs in any case, where it needs more than the prompts.
+        ``texts`` is how many a run needs in any case, where it needs more than the prompts.
         """
         from medusa_core.evaluation.turns import measure_run  # noqa: PLC0415
 
@@ -212,7 +210,7 @@ class _Measurement:
 
 
 def _rounds(turns: Iterable[Turn], in_a_round: int) -> Iterator[tuple[Words, bool]]:
-    """Words for the status, and whether a round other than the last is just complete.
+    """Words for the status, and whether a round other than the last has just been completed.
 
     They come between two runs, and seldom, so as not to disturb them.
     """

@@ -36,13 +36,13 @@ def run_order(lanes: int, repetitions: int) -> list[int]:
 
 
 def speed(trace: Trace) -> float:
-    """Tokens per second of decoding, from the steps' own milliseconds; reading the prompt is not in it."""
+    """Tokens per second of decoding, from the steps' own milliseconds; without reading the prompt."""
     seconds = sum(step["ms"]["total"] for step in trace["steps"]) / 1000
     return trace["output"]["new_tokens"] / seconds if seconds else 0.0
 
 
 def median_run(traces: list[Trace]) -> Trace:
-    """The run of median speed; of an even number the slower one of the middle two."""
+    """The run of median speed; for an even number of runs, the slower of the middle two."""
     ranked = sorted(traces, key=speed)
     return ranked[(len(ranked) - 1) // 2]
 
@@ -88,7 +88,7 @@ def expectation(
 ) -> tuple[str, str]:
     """Whether the settings of two runs promise equal texts, and why; known before anything is compared.
 
-    ``exact``: both ran on a forward that gives a node of a tree the bits that its token gets alone.
+    ``exact``: both ran on a forward that gives a tree node the same bits as its token read alone.
     """
     configs, dtypes = zip(*((run["config"], run["model"]["dtype"]) for run in (first, second)), strict=True)
     if not same_weights:
@@ -121,7 +121,7 @@ def _draws(config: dict[str, Any]) -> bool:
 
 
 def _penalty(config: dict[str, Any]) -> tuple[float, int]:
-    """Penalty and window, (1, 0) where there is none; a trace leaves out what is the default."""
+    """Penalty and window, (1, 0) where there is none; a trace leaves out defaults."""
     defaults = GenerationConfig()
     penalty = config.get("penalty", defaults.penalty)
     window = config.get("penalty_window", defaults.penalty_window)

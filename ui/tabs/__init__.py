@@ -1,4 +1,4 @@
-"""One tab a file or folder, its own work beside it, each with `build(...)`.
+"""One file or folder per tab, with the tab's own work beside it; each has `build(...)`.
 
 Imports: checkpoints, components, drafters, engine, evaluation, experiments, figures, hardware, model,
 records, runs, serving, trace, training, trees.

@@ -64,7 +64,7 @@ def build(session: Session) -> None:
 
 
 def _endpoint(session: Session, act: Callable[..., Answer]) -> None:
-    """Publish `act(prompt, settings, page, *extra)` by its name, with a run's settings as its parameters."""
+    """Publish `act(prompt, settings, page, *extra)` under its name, a run's settings as its parameters."""
     _, _, _, *own = inspect.signature(act).parameters.values()
     defaults, extra = outside_defaults(), {one.name: one.default for one in own}
 
@@ -93,7 +93,7 @@ def _endpoint(session: Session, act: Callable[..., Answer]) -> None:
     call.__signature__ = inspect.Signature(parameters, return_annotation=Answer)  # type: ignore[attr-defined]
     made = gr.api(call, concurrency_id="engine", concurrency_limit=1)
     for number, parameter in zip(made["inputs"], parameters, strict=False):  # the request is not an input
-        page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's own is "4th"
+        page_under_way().blocks[number].label = parameter.name  # type: ignore[union-attr]  # gradio's is "4th"
 
 
 def _with_weights(session: Session, settings: RunSettings) -> RunSettings:
@@ -109,7 +109,7 @@ def _with_weights(session: Session, settings: RunSettings) -> RunSettings:
 
 
 def _finished(session: Session, request: Request, page: str, kind: type[Ended]) -> Ended:
-    """The update that ends a run. Raises MedusaError with what the page would be told of another end."""
+    """The update that ends a run. Raises MedusaError, in the page's words, if it ends otherwise."""
     flag, ended, words = StopFlag(), None, ""
     session.channel.belongs(flag, page)  # a client that leaves ends its run
     with closing(session.run(request, flag)) as updates:
@@ -120,7 +120,7 @@ def _finished(session: Session, request: Request, page: str, kind: type[Ended]) 
             if isinstance(update, kind) and (kind is not Update or update.trace is not None):
                 ended = update
     if ended is None:
-        raise MedusaError(words or "the run came to no end: try again")
+        raise MedusaError(words or "the run did not finish: try again")
     return ended
 
 

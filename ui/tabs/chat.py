@@ -25,13 +25,13 @@ from ui.serving.kept import RunSlot
 from ui.tabs.run_bar import RunBar, connect_run, drawn_run, or_skip, run_buttons, say_when_too_long, shown
 
 CHAT = "chat"  # the mode's value
-# How the example prompts write one message: those of bookings and sums, and those of talks about stories.
+# How the example prompts write one message: those of bookings and sums, and those of chats about stories.
 FORM = re.compile(r"(?:User: (.*)\nAssistant:|A: (.*)\nB:)")
 
 
 @dataclass(frozen=True)
 class ChatPanel:
-    """The chat's parts, and where a visitor's conversation lies."""
+    """The chat's parts, and the holder of a visitor's conversation."""
 
     bar: RunBar
     sent: gr.Textbox  # hidden: the message that is being answered
@@ -72,7 +72,7 @@ class ChatPanel:
         self.anew.click(
             _start_anew, [self.holder, self.bar.flag], [self.transcript, self.bar.status], **AT_ONCE
         )
-        # The box is free for the next message at once. One that could not be answered goes back into it.
+        # The box is free for the next message at once. A message that cannot be answered goes back into it.
         box = self.bar.prompt
         gr.on(self.bar.triggers(), None, box, [self.sent, box], js="(text) => [text, '']")
         run = connect_run(
@@ -84,7 +84,7 @@ class ChatPanel:
         return run
 
     def connect_notice(self, session: Session, mode: gr.Radio, selection: gr.State) -> None:
-        """What to know about a model is said when the visitor turns to the chat, or chooses another one."""
+        """Say what to know about a model when the visitor turns to the chat or chooses another model."""
 
         def look(name: str, own: Selection) -> Any:
             return session.chat_notice(own) if name == CHAT else gr.skip()
@@ -96,7 +96,7 @@ class ChatPanel:
 
 
 def openers(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The example prompts that are a first message, without what makes them a text to be continued."""
+    """The example prompts that are a first message, without the frame that makes them a text to continue."""
     found = []
     for kind in kinds:
         prompts = [

@@ -31,7 +31,7 @@ from ui.tabs.shown_runs import ChartPanel, connect_recorded, connect_share, reco
 COMPLETE = "complete"
 VIEW = "decode-view"
 MODES = [("Complete a text", COMPLETE), ("Chat", CHAT)]
-JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # settings that the view can put back
+JUDGING = ("acceptance", "temperature", "epsilon", "delta")  # settings that the view can restore
 # The tour's cards are about branches: its runs have them whatever the controls hold.
 TOUR: dict[str, Any] = {"method": GenerationConfig.method, "tree": DEFAULT}
 TOUR_TOKENS = 256  # the cards look at one step after another
@@ -125,7 +125,7 @@ def build(
 
 
 def _say_tree(selection: Selection, method_name: str) -> tuple[str, str]:
-    """Name a tree just made in another tab beside Run and Send, as its menu may be folded away."""
+    """Name, beside Run and Send, a tree just made in another tab, as its menu may be folded away."""
     words = sentences(*(Words("Tree for the next run: {0}.", label) for label, _ in selection.tree_entries()))
     if words and not has_tree(method_name):
         title = method(method_name).title

@@ -31,8 +31,8 @@ HEADER = f"""
   the model checks a whole tree of guesses in one pass and keeps the longest part it agrees with.</p>
 </header>
 """
-OLD_SECONDS = 600  # age of an uploaded file that is deleted: it is read
-TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # a menu of tabs would hide some of them on phones
+OLD_SECONDS = 600  # age at which an uploaded file is deleted: it has been read
+TABS: dict[str, Any] = {"overflow_behavior": "wrap"}  # an overflow menu would hide some of them on phones
 
 
 def build_page(session: Session) -> Page:
@@ -90,7 +90,7 @@ def page_css() -> str:
 
 
 def figures_bar(session: Session, selection: gr.State) -> gr.State:
-    """The line below the tabs, once this machine was measured: whose speeds they show, and the way back.
+    """The line below the tabs once this machine has been measured: whose speeds they show, and the way back.
 
     Returns the page's `PageFigures`, which the tabs show and add to.
     """
@@ -162,7 +162,7 @@ def gradio_theme() -> gr.themes.Base:
         block_info_text_color=LIGHT.muted,
         block_info_text_color_dark=DARK.muted,
         color_accent=LIGHT.accepted,
-        checkbox_border_color="*neutral_500",  # an empty box is to be seen on its ground
+        checkbox_border_color="*neutral_500",  # an empty box must stand out from its background
         checkbox_border_color_dark="*neutral_500",
         checkbox_background_color_selected=LIGHT.accepted,
         checkbox_background_color_selected_dark=LIGHT.accepted,

@@ -38,7 +38,7 @@ TIMES = ("nodes", "step_ms", "tokens_per_step", "propose", "verify", "accept", "
 
 
 def link() -> None:
-    """The line of the first screen that leads a newcomer to the tab, without the server."""
+    """The button on the first screen that takes a newcomer to the tab, without the server."""
     gr.Button("Start the tour", elem_id="start-tour", size="sm").click(
         None, None, None, js=OPEN.replace("TAB", json.dumps(TAB))
     )
@@ -73,7 +73,7 @@ def lesson_texts() -> dict[str, Any]:
 
 
 def lesson_runs(recorded: Sequence[Recording]) -> list[Recording]:
-    """The tour's runs beside its own, the first: one of each other drafter, and one with sampling."""
+    """The tour's runs besides its own, the first: one of each other drafter, and one with sampling."""
 
     def kind(one: Recording) -> tuple[str, bool]:
         config = one.trace["config"]

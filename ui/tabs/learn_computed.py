@@ -34,16 +34,16 @@ from ui.tabs.hardware.choice import CONTEXT, NUMBER_BYTES
 from ui.tabs.methods_computed import BITS, compute, words_after, words_before
 
 MODEL, DEVICE = "llama-7b", "a100"  # the paper's
-TREE, PAPER_TREE = 64, "vicuna_7b_stage2"  # nodes, as in the paper, and its tree of as many
+TREE, PAPER_TREE = 64, "vicuna_7b_stage2"  # nodes, as in the paper, and its tree of that size
 LONG = 8192  # tokens of the text whose attention scores are counted
 PAGE = 16  # tokens, the usual size of a page (Kwon et al., 2023)
 WEIGHTS = (16, 8, 4)  # bits that the card's form offers
-TEXTS = (1500, 300, 700)  # tokens that three texts have come to
-RESERVED = 2048  # tokens that each may have in the end
+TEXTS = (1500, 300, 700)  # tokens that three texts have so far
+RESERVED = 2048  # tokens that each may grow to
 
 
 def card_facts() -> dict[str, Any]:
-    """What the cards on memory name, as words with their units, and what their pictures are drawn from."""
+    """What the cards on memory name, in words with units, and the data of their pictures."""
     shape, device = find_shape(MODEL), find_device(DEVICE)
     return {
         "hw_model": shape.name,
@@ -103,7 +103,7 @@ def _paper_facts(shape: ModelShape, device: Device) -> dict[str, Any]:
 
 
 def _point(shape: ModelShape, device: Device, tokens: int) -> dict[str, float]:
-    """A step as a whole under the roof: FLOP a byte, and FLOP a second at the time of the formulas."""
+    """A step as a whole under the roof: FLOP a byte, and FLOP a second by the computed time."""
     work = Work(1, tokens, CONTEXT, NUMBER_BYTES)
     products = operators(shape, work)
     flops = sum(p.calls * p.flops for p in products)
@@ -185,9 +185,9 @@ def _heads_words(shape: ModelShape, bits: int) -> Words:
     plain = Work(1, 1, CONTEXT, NUMBER_BYTES, bits / 8)
     head, model = draft_products(HEADS, {"tree": "cartesian-1"}, shape, plain), operators(shape, plain)
     return Words(
-        "Each Medusa head reads {0} for a draft, beside the {1} that a plain step reads, weights and cache, "
-        "since it has an output layer of its own for {2} tokens: the more tokens a model knows for its "
-        "size, the less many heads pay.",
+        "For a draft each Medusa head reads {0}, since it has its own output layer for {2} tokens; a plain "
+        "step reads {1} of weights and cache. The larger the vocabulary for a model’s size, the less many "
+        "heads pay.",
         *(bytes_words(sum(one.calls * one.moved for one in products)) for products in (head, model)),
         f"{shape.vocabulary:,}",
     )  # fmt: skip

@@ -148,7 +148,7 @@ def shown_methods(figures: Figures | None, assets: Path, note: str = "") -> Show
         return Shown(
             Words("Nothing measured yet: choose an example or write a prompt, then press the button.")
         )
-    of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # not for generate
+    of_all = [row for row in of_all_kinds(figures.record.rows) if row.phase_ms]  # generate has none
     speeds, rows = [MethodSpeed.of(row) for row in of_all], [speed_cells(row) for row in of_all]
     if figures.at:
         for row, cells in zip(of_all, rows, strict=True):

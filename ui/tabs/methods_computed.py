@@ -23,13 +23,13 @@ from ui.records.words import Words, sentences
 from ui.tabs.hardware.choice import CONTEXT, NUMBER_BYTES
 
 CAPTION = (
-    "Computed by formulas, not measured, but for the tokens per step. Overhead and speedup are over plain "
+    "Computed by formulas, not measured, except for the tokens per step. Overhead and speedup are over plain "
     "decoding; what a step takes beyond its draft is the verification."
 )
 COUNTED = "How a draft is counted"
 BITS = 8 * NUMBER_BYTES  # bits per weight by default
 OF_TREES = "Of the measured trees of the heads the one that pays most here has {0} nodes."
-ONE_TREE = "The heads were measured with a tree of {0} nodes alone: here a larger one may pay more."
+ONE_TREE = "The heads were measured only with a tree of {0} nodes: a larger one may pay more here."
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,7 @@ def words_after(found: Sequence[ComputedMethod], figures: Figures | None) -> str
     """What the figures do not say."""
     heads = next((one.nodes for one in found if one.name == HEADS), 0)
     return sentences(
-        Words(
-            "The tokens per step are the measured ones: drafters trained for this model would keep others."
-        ),
+        Words("The tokens per step are those measured: drafters trained for this model would differ."),
         Words(OF_TREES if figures and _by_size(figures) else ONE_TREE, heads) if heads else "",
     )
 

@@ -65,16 +65,16 @@ Opening = TypeVar("Opening", RecordedTraining, RecordedHardware)
 
 
 def recorded(kind: type[Opening], assets: Path) -> Opening | None:
-    """The record of that kind, if there is one; a line tells of a broken one."""
+    """The record of that kind, if there is one; a broken one is logged."""
     file = assets / FILES[kind]
     if not file.exists():
         return None
     try:
         return TypeAdapter(kind).validate_json(read_bytes(file))
     except (OSError, ValidationError) as error:
-        # Pydantic ends each value that does not fit with a link; the first of them says enough.
+        # Pydantic ends each error with a link; the first error says enough.
         reason, _, _ = one_line(str(error)).partition(" For further information")
-        words = "warning: a recorded opening is left out: %s is none (%s): make it anew"
+        words = "warning: a recorded opening is left out: %s holds none (%s): record it anew"
         logging.getLogger(__name__).warning(words, file, reason)
         return None
 

@@ -1,7 +1,7 @@
 """What the tabs share: prompt and examples, the buttons, and the wiring of a run that can be stopped.
 
 A run is one gradio generator in the queue named "engine", which lets one run through at a time. Training has
-a queue of its own: it gives way to runs, which gradio would hold back until its end in the same queue. Stop
+its own queue: it gives way to runs, which gradio would hold back until its end if they shared one. Stop
 raises a flag that the run sees between two steps, by the page's channel rather than through gradio; closing
 the page closes the generator.
 """
@@ -31,7 +31,7 @@ SIDE_WIDTH = 320  # pixels of the column with the prompt and the settings
 STARTING = "Starting…"
 WAITING = "Waiting for the engine: it does one run at a time…"
 WAITING_FOR_TRAINING = (
-    "Waiting for the engine: a training has it, which gives way after its step. "
+    "Waiting for the engine: a training run has it and gives way after its step. "
     "While it loads, that takes longer."
 )
 TOO_LONG = """(text) => {
@@ -87,12 +87,12 @@ def run_bar(session: Session, name: str, verb: str, start: str | None = None) ->
 
 
 def follow(watched: gr.Textbox, prompt: gr.Textbox | None) -> gr.events.Dependency:
-    """Make a prompt written or chosen in Watch that of another place as well."""
+    """Copy a prompt written or chosen in Watch to another tab's prompt."""
     return watched.change(None, watched, prompt, js="(text) => text")
 
 
 def say_when_too_long(box: gr.Textbox, most: int = MAX_PROMPT_CHARACTERS) -> None:
-    """Say while a text is written that it is beyond the limit; the run refuses it.
+    """Say while a text is being written that it exceeds the limit; the run refuses it.
 
     The browser's own limit (`max_length`) would cut a pasted text without a word.
     """
@@ -105,7 +105,7 @@ def run_buttons(name: str, verb: str) -> RunBar:
     with gr.Row(elem_classes="run-row"):
         run = gr.Button(verb, variant="primary", elem_id=f"{name}-run", min_width=120)
         stop = gr.Button("Stop", elem_id=f"{name}-stop", min_width=80)
-    # Empty unless there is more to say than the line above the tabs does, as of a visitor's own heads.
+    # Empty unless there is more to say than the line above the tabs does, as about a visitor's own heads.
     badge = TextLine(elem_id=f"{name}-badge", elem_classes="badge")
     status = TextLine(elem_id=f"{name}-status", elem_classes="status")
     return RunBar(
@@ -124,8 +124,8 @@ def connect_run(
 ) -> gr.events.Dependency:
     """Run starts `work(flag, *inputs)` in this queue; Stop, known by its id, raises the flag.
 
-    `work` yields values for status, badge and `outputs`. Returns the run's event, to hang more on it. Another
-    choice clears the badge, which describes the one before.
+    `work` yields values for status, badge and `outputs`. Returns the run's event, to chain more. Another
+    choice clears the badge, which describes the previous one.
     """
 
     # The flag is lowered before the run is queued, so that Stop also reaches a run that still waits.

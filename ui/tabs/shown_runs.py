@@ -1,4 +1,4 @@
-"""Finished runs that come on screen in Watch: recorded ones, uploaded ones, and those that a link names.
+"""Finished runs that Watch shows: recorded ones, uploaded ones, and those that a link names.
 
 Each brings its prompt, its settings and its charts. What is uploaded is a text in an event: it is shown to
 the page that sent it and kept nowhere. Files and pictures are made in the browser (`assets/web/share`).
@@ -34,10 +34,10 @@ TITLES = (
 )  # fmt: skip
 WHOLE_LINK = "Prompt and settings are those of the link: press Run."
 PART_OF_LINK = (
-    "What the link has is taken over; the prompt and the other settings stay as they were: press Run."
+    "The link’s settings were taken over; the prompt and the other settings stay as they were: press Run."
 )
 FAILED = "The file could not be read: it is larger than this server takes, or the server is busy."
-# gradio hands no data of an event to a script, so the view's element holds the text until it is fetched.
+# gradio gives a script no event data, so the view's element holds the text until it is fetched.
 OPENED = """(_, dark) => {
   const host = document.querySelector("#decode-view .mdv-host");
   const text = host.openedTrace;
@@ -131,7 +131,7 @@ def recorded_message(recording: Recording, page: PageFigures, step: int | None =
 
 
 def _held(settings: Mapping[str, Any], own: Mapping[str, Any]) -> list[Any]:
-    """Values for the prompt and the controls; what a run says nothing of stays as it is."""
+    """Values for the prompt and the controls; what a run does not set stays as it is."""
     if own.get("tree") in BUDGETED:
         own = {**own, "budget": gr.Slider(value=own.get("budget", 16), visible=True)}
     return [own.get(name, gr.skip()) for name in settings]
@@ -158,7 +158,7 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
                 "speedup": own.speedup.median,
                 "nodes": own.tree_nodes or 1,
                 "sized": sized,
-                "exact": True,  # the C made the shipped runs: tests/ui/test_shipped.py decodes them
+                "exact": True,  # the C forward made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),
             }
     return None
@@ -170,7 +170,7 @@ def _sized(trace: dict[str, Any], rows: Sequence[Row], own: Row) -> dict[str, fl
     if own.series != MEDUSA:
         return {"nodes": own.tree_nodes or 1, "ms": own.step_ms}
     nearest = min(step_times(rows), key=lambda step: abs(step["nodes"] - nodes))
-    if abs(nearest["nodes"] - nodes) > nodes / 4:  # a tree of two nodes says nothing of one of sixteen
+    if abs(nearest["nodes"] - nodes) > nodes / 4:  # a tree of two nodes says nothing about one of sixteen
         return None
     return {"nodes": nearest["nodes"], "ms": nearest["step_ms"]}
 

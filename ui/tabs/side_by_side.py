@@ -29,8 +29,8 @@ VIEW = "race-view"
 SHOWN_PROMPT = f"() => document.querySelector('#{VIEW} [data-prompt], #{VIEW}[data-prompt]').dataset.prompt"
 EXPLANATION = """
 <p class="note">Two lanes continue the same prompt: the first with the settings, the second with what is set
-for it, at first plain decoding. They are timed in turn, never at once, and then replayed on one clock. Where
-neither lane is plain decoding, it is timed as a third one, for speedup and overhead.</p>
+for it, initially plain decoding. They are timed in turn, never at once, and then replayed on one clock. If
+neither lane is plain decoding, a third lane times that, for speedup and overhead.</p>
 """
 
 
@@ -81,7 +81,7 @@ def build(
     }
     loaded = page_under_way().load  # the controls' first values count as well
     tell_view(VIEW, "settings", [loaded, *(part.change for part in settings.values())], settings)
-    # A box in a place that is not open yet says nothing of its new value.
+    # A box in a tab that is not open yet does not report its new value.
     followed, names = follow(watched, bar.prompt), list(settings)
     followed.then(None, list(settings.values()), None, js=tell_script(VIEW, "settings", names))
     inputs = [bar.prompt, repetitions, *controls.inputs(), *lane.values()]
@@ -103,7 +103,7 @@ def _headline(figures: Figures) -> str:
     said = Words(
         "By the figures of Methods and Speed, whole runs of Medusa, with reading the prompt, are {0} times "
         "as fast as those of plain decoding: it keeps {1} tokens a step, and its step takes {2} ms where a "
-        "plain one takes {3}. A race is about one prompt alone.",
+        "plain one takes {3}. A race is about one prompt only.",
         f"{own.speedup.median:.2f}", f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
         f"{plain.step_ms:.2f}",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _headline(figures: Figures) -> str:
 
 
 def _message(update: Update) -> Any:
-    """The replay's message; a problem stands above the comparison before."""
+    """The replay's message; a problem stands above the previous comparison."""
     if update.problem:
         return status_message(update.status or "", busy=False)
     return or_skip(update.message)

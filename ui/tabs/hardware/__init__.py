@@ -12,7 +12,7 @@ from ui.tabs.hardware.choice import build_choice
 
 INTRO = """
 <p class="note">Decoding reads all weights for each token, while the arithmetic units wait. A step
-that checks 64 candidates reads the same weights once, so it takes hardly longer. Formulas say when
+that checks 64 candidates reads the same weights once, so it hardly takes longer. Formulas say when
 that holds on a device; the last part measures it on this machine.</p>
 """
 

@@ -61,11 +61,11 @@ def menus(
     titles = [(device.title, known) for known, device in known_devices().items()]
     model = gr.Dropdown(
         [*known_shapes(), *models], value="llama-7b", label="Shape of the model", elem_id=f"{name}-model",
-        info="or type a size, as 3 B", allow_custom_value=True, min_width=200,
+        info="or type a size, such as 3 B", allow_custom_value=True, min_width=200,
     )  # fmt: skip
     device = gr.Dropdown(
         [*titles, *devices], value="a100", label="Device", elem_id=f"{name}-device",
-        info="or type its limits, as 900 GB/s, 120 TFLOP/s", allow_custom_value=True, min_width=200,
+        info="or type its limits, such as 900 GB/s, 120 TFLOP/s", allow_custom_value=True, min_width=200,
     )  # fmt: skip
     return model, device
 
@@ -79,9 +79,9 @@ def connect_drawing(
     words: TextLine,
     outputs: Sequence[Any],
 ) -> None:
-    """``draw(chosen, *own)`` gives values for the words and the outputs; a bad setting is said in the words.
+    """``draw(chosen, *own)`` gives values for the words and the outputs; the words report a bad setting.
 
-    Pure formulas, so that nothing waits for the engine.
+    Pure formulas, so nothing waits for the engine.
     """
 
     def answer(model: str, device: str, machine: Machine | None, mine: Selection, *values: Any) -> Any:
@@ -103,7 +103,7 @@ def shape_named(session: Session, selection: Selection, name: str) -> ModelShape
         return find_shape(name)
     engine = session.models.at_hand(selection)
     if engine is None:
-        raise MedusaError("no model is loaded yet: run it once in Watch, or choose a shape of the list")
+        raise MedusaError("no model is loaded yet: run it once in Watch, or choose a shape from the list")
     return shape_of_config(engine.target.config, engine.info.base)
 
 

@@ -29,15 +29,15 @@ from ui.tabs.trees.head_stats import stats_of
 PAPER, HEADS = "paper", "heads"
 MAPPED = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FIRST_NOTE = """<p class="note">What to see: tokens per step grow like a logarithm, the time of a step
-hardly at first and then in proportion, so there is a best number of candidates. The paper says near 64
-for Llama-7B on an A100: between the two ways to count the time. Its curve gives 2 and 4 candidates no gain;
-with the accuracies of the heads they have one. What is best for the loaded model on this machine, Trees
-measures.</p>"""
+hardly at first and then in proportion, so there is a best number of candidates. The paper puts it near 64
+for Llama-7B on an A100, between the two ways to count the time. Its curve gives 2 and 4 candidates no gain;
+with the accuracies of the heads they have one. Trees measures what is best for the loaded model on this
+machine.</p>"""
 BATCH_NOTE = """<p class="note">What to see: each doubling of the batch lowers the gain, since the
-linear layers then wait for arithmetic; for Llama-7B on an A100, with full overlap, it ends above batch
-32, as the paper says.</p>"""
-LENGTH_NOTE = """<p class="note">What to see: the best number of candidates stays where it is, and a
-longer text lowers the gain, as in the paper, where reading and arithmetic overlap.</p>"""
+linear layers then wait for arithmetic; for Llama-7B on an A100, with full overlap, it is gone above
+batch 32, as in the paper.</p>"""
+LENGTH_NOTE = """<p class="note">What to see: where reading and arithmetic overlap, a longer text lowers
+the gain but leaves the best number of candidates as it is, as in the paper.</p>"""
 MAP_NOTE = """<p class="note">What to see: Medusa pays in the blue corner of small batches; in the orange
 one the same tree makes decoding slower.</p>"""
 
@@ -111,7 +111,7 @@ def draw(chosen: Chosen, batch: int, context: int, cost: str, acceleration: Acce
 
 
 def best_words(overlapped: Gain, added: Gain) -> Words:
-    """The best number of candidates by the two ways to count the time, between which devices lie."""
+    """The best number of candidates by the two ways to count time; devices lie between them."""
     if max(overlapped.speedup, added.speedup) <= 1:
         return Words("No number of candidates is faster than plain decoding here.")
     return Words(

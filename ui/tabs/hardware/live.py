@@ -31,15 +31,15 @@ from ui.tabs.openings import RecordedHardware, recorded
 from ui.tabs.run_bar import connect_run, or_skip, run_buttons, shown
 
 PASSES, CACHE, SHARING, PRODUCTS = "passes", "cache", "sharing", "products"
-PASSES_NOTE = """<p class="note">What to see: up to some tokens a pass takes the time of one; that is the
-room Medusa’s candidates use. The blue part is what this machine needs at least, the rest is
-overhead.</p>"""
+PASSES_NOTE = """<p class="note">What to see: up to a certain number of tokens a pass takes no longer than
+with one; Medusa’s candidates use that room. The blue part is the least that this machine needs; the rest
+is overhead.</p>"""
 CACHE_NOTE = """<p class="note">What to see: with the cache the time of a token hardly grows with the
 text; without it every token reads the whole text again.</p>"""
-PRODUCTS_NOTE = """<p class="note">What to see: figures 9 to 20 of the paper, on this machine. With a token
-at once linear layers lie at the left, where memory is the limit; batch and candidates move them to the right.
-Attention moves by candidates alone, since each text of a batch brings keys of its own.</p>"""
-KINDS_NOTE = """<p class="note">What to see: three models that differ in nothing but how their query heads
+PRODUCTS_NOTE = """<p class="note">What to see: figures 9 to 20 of the paper, on this machine. With one
+token, linear layers lie on the left, where memory is the limit; batch and candidates move them to the right.
+Attention moves only with candidates, since each text of a batch brings its own keys.</p>"""
+KINDS_NOTE = """<p class="note">What to see: three models that differ only in how their query heads
 share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
 size of a group, and after a long text so does the time that reading it takes.</p>"""
 
@@ -61,7 +61,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     first: tuple[Any, ...] = Passes(), Growth(), Kinds(), Products()
     if before:
         first = before.passes, before.growth, before.kinds, before.products
-        said = Words("Charts of what this visit has not measured are of a record.")
+        said = Words("Charts of what this visit has not measured show a record.")
         TextLine(sentences(said, before.origin.words), elem_id="live-recorded", elem_classes="badge")
     states = [gr.State(each) for each in first]
     with gr.Row():

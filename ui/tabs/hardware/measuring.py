@@ -165,7 +165,7 @@ def measure_sharing(engine: Engine, flag: StopFlag) -> Generator[Found, None, No
 
 
 def _measured_limits(engine: Engine) -> tuple[ModelShape, float, Machine, Device]:
-    """Shape of the model, bytes of its numbers, and the limits of this machine, measured, for that dtype."""
+    """Shape of the model, bytes per number, and the measured limits of this machine for its dtype."""
     from medusa_core.evaluation.bench import machine_record  # noqa: PLC0415 - transformers takes seconds
 
     with engine.target.on_its_threads():

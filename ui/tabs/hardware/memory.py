@@ -28,11 +28,12 @@ from ui.tabs.hardware.choice import MOST_BATCH, Choice, Chosen, connect_drawing,
 
 LENGTHS = (16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-SHARING_NOTE = """<p class="note">What to see: with MHA each query head reads keys and values of its own,
+SHARING_NOTE = """<p class="note">What to see: with MHA each query head reads its own keys and values,
 with GQA a group shares them, with MQA all do; the cache shrinks by the size of a group.</p>"""
 FITS_NOTE = """<p class="note">What to see: where the bar ends left of a device’s mark, weights and cache
-fit; long texts and batches fill it with cache alone. A 7B model in 16 bits keeps 512 KiB a token.</p>"""
-RATIO_NOTE = """<p class="note">What to see: one text alone moves about a number for each multiplication.
+fit; with long texts and large batches the cache alone fills it. A 7B model in 16 bits keeps 512 KiB a
+token.</p>"""
+RATIO_NOTE = """<p class="note">What to see: a single text moves about one number for each multiplication.
 A batch shares the weights, so the ratio falls, but each text brings its own cache: with MHA it stays
 high after long texts, with shared heads it falls.</p>"""
 
@@ -99,7 +100,7 @@ def draw(
     length: int,
     batch: int,
 ) -> tuple[Any, ...]:
-    """A sentence, the drawing, what fits, and the two ratios. Raises MedusaError for sizes of no model."""
+    """A sentence, the drawing, what fits, and two ratios. Raises MedusaError for sizes that fit no model."""
     shape = resized(chosen.shape, layers, heads, kv_heads, head_size)
     number_bytes = PRECISIONS[precision]
     weights, cache = 2.0 * shape.parameters, kv_cache_bytes(shape, batch, length, number_bytes)
@@ -107,7 +108,7 @@ def draw(
     most = longest_text(shape, chosen.device, batch, 2, number_bytes)
     words = sentences(
         Words("{0}: {1} a token, {2} in all.", shape.kind, bytes_words(of_token), bytes_words(cache)),
-        Words("{0} holds texts of {1} tokens beside the weights.", chosen.device.title, f"{most:,}")
+        Words("{0} holds texts of {1} tokens besides the weights.", chosen.device.title, f"{most:,}")
         if most > 0
         else Words("The weights do not fit {0}.", chosen.device.title)
         if chosen.device.memory

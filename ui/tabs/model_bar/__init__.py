@@ -1,6 +1,6 @@
-"""The bar above the tabs: which model this visitor uses, and how to take another one.
+"""The bar above the tabs: which model this visitor uses, and how to choose another one.
 
-Where others can reach the page it offers the owner's list alone, and without a list it only says what runs.
+Where others can reach the page it offers only the owner's list, and without a list it only says what runs.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def build(session: Session, selection: gr.State) -> gr.events.Dependency:
         line = TextLine(_line(session.models.badge(Selection())), elem_id="model-line", elem_classes="badge")
         if session.policy.free_choice or session.policy.offers:
             _build_picker(session, selection)
-    # The load began with the server; a page that comes earlier shows its model as soon as it is there.
+    # The load began with the server; a page opened earlier shows its model as soon as it is there.
     loaded = page_under_way().load(lambda: _line(session.load()), None, line, **QUIET)
     selection.change(lambda new: _line(session.models.badge(new), new), selection, line, **AT_ONCE)
     return loaded
 
 
 def _build_picker(session: Session, selection: gr.State) -> None:
-    """The parts that are folded away; those that name any model are there on one's own machine alone."""
+    """The parts that are folded away; those that name any model exist only on the user's own machine."""
     free, flag = session.policy.free_choice, gr.State(StopFlag())
     if free:
         # Not inside the accordion: gradio reads a browser's store when the part around it is first unfolded.
@@ -97,7 +97,7 @@ def _build_picker(session: Session, selection: gr.State) -> None:
             yield from map(_words, updates)
 
     def follow(new: Selection, kept: object) -> tuple[Any, ...]:
-        """The menu shows what this browser used before, and what is in use."""
+        """Show in the menu what this browser used before and what is in use."""
         recent = remembered(kept)
         kept = remember(recent, new.model) if new.model else [record_of(one) for one in recent]
         value = value_of(new.model) if new.model else OWN
@@ -115,7 +115,7 @@ def _build_picker(session: Session, selection: gr.State) -> None:
 
 
 def _another(own: LoadConfig) -> tuple[gr.Column, list[Any]]:
-    """Fields that name any model, in the order of `NAMED`; their column is there once it is asked for."""
+    """Fields that name any model, in the order of `NAMED`; their column is shown once it is asked for."""
     names: dict[str, Any] = {"max_length": LONGEST_NAME, "max_lines": 1, "min_width": 240}
     with gr.Column(visible=False) as whole:
         with gr.Row():
@@ -188,8 +188,8 @@ def mark_methods(
 ) -> None:
     """Mark the entries of ``menus`` once the app's own model is ``loaded``, and at each new choice.
 
-    What a model lacks is not known before it is loaded: nothing is marked, and a run says it. A
-    method that is chosen in ``controls`` sets its sliders to what its weights bring, as far as that is known.
+    What a model lacks is not known before it is loaded: nothing is marked, and a run says so. Choosing a
+    method in ``controls`` sets its sliders to what its weights bring, as far as that is known.
     """
 
     def marked(mine: Selection) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The menu of models: what it offers, what an entry of it means, and what a browser keeps of it.
+"""The menu of models: what it offers, what an entry means, and what a browser keeps of it.
 
 What comes out of a browser is a suggestion: the session decides what may be loaded.
 """
@@ -22,7 +22,7 @@ DTYPES = ("float32", "bfloat16")  # dtypes of the embedded model, to compare wit
 LONGEST_NAME = 300
 OWN, OFFER, OTHER = "own", "offer", "other"  # entries of the menu that name no model by themselves
 TEXTS = ("model", "heads", "dtype", "quantize")
-NAMED = (*TEXTS, "capture")  # the fields a visitor of one's own machine decides
+NAMED = (*TEXTS, "capture")  # the fields that a visitor on their own machine sets
 FIELDS = {field.name: field for field in fields(LoadConfig)}
 Entry = tuple[str, str]  # label and value
 
@@ -73,12 +73,12 @@ def wish_of(session: Session, menu: str, *fields: str | bool) -> LoadConfig:
     try:
         return _wish(json.loads(menu))
     except (ValueError, TypeError, RecursionError) as error:
-        raise MedusaError("there is no such model: choose one of the list") from error
+        raise MedusaError("there is no such model: choose one from the list") from error
 
 
 def _wish(record: object) -> LoadConfig:
     """The model in a browser's record. Raises MedusaError."""
-    # A browser's record may be older than the switch.
+    # A browser's record may be older than the setting.
     given: dict[str, Any] = {"capture": LoadConfig.capture} | (record if isinstance(record, dict) else {})
     for name in TEXTS:
         if not isinstance(given.get(name), str) or len(given[name]) > LONGEST_NAME:

@@ -29,7 +29,7 @@ operations take at its peak. Measure finds both, times the steps of plain decodi
 and draws the least time as a line on the bars, the limit: what lies right of it could be saved.</p>
 """
 CURVES_NOTE = """<p class="note">What to see: nodes and texts at once are cheap as long as a step waits for
-memory, and cost in proportion once it computes; a longer text adds attention, for each node anew.</p>"""
+memory, and cost in proportion once it computes; a longer text adds attention for every node.</p>"""
 PARTS = [
     ("one step, phase by phase", STEP), ("curve: nodes of the tree", NODES),
     ("curve: length of the text", CONTEXT), ("curve: texts at once", BATCH), ("curve: dtype", DTYPE),

@@ -1,4 +1,4 @@
-"""What the Speed tab shows and says of records of ``bench``: what limits a step, and where that was."""
+"""What the Speed tab shows and says about records of ``bench``: what limits a step, and on which machine."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ LIMITS = {  # how the sentence on a step's time ends
     FORWARD: "the largest part of it, {2} ms or {3}, is the forward, whose least time is not known for this "
     "kind of model.",
 }
-NEARLY = {  # what is said of a second part that is about as large
+NEARLY = {  # what is said about a second part that is about as large
     MEMORY: "Waiting for memory takes nearly as long.",
     ARITHMETIC: "Its arithmetic takes nearly as long.",
     OVERHEAD: "Overhead in its forward takes nearly as long.",
@@ -67,7 +67,7 @@ NEARLY = {  # what is said of a second part that is about as large
 SWEPT = "swept"  # a record over dtypes
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
-    "decoding. The least is what its bytes or its operations take at what was measured of this machine."
+    "decoding. The least is what a step’s bytes or operations take at this machine’s measured limits."
 )
 
 
@@ -79,7 +79,7 @@ class Results:
     sweeps: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def with_record(self, update: SpeedUpdate, selection: Selection) -> Results:
-        """The results with a new measurement of a part for the old."""
+        """The results with a new measurement of a part in place of the old one."""
         if update.part == STEP:
             return replace(self, figures=measured_figures(update.record, selection))
         return replace(self, sweeps={**self.sweeps, update.part: update.record})
