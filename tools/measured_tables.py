@@ -1,7 +1,7 @@
 """Write the tables of the store into README, docs and cards: `python -m tools.measured_tables [--check]`.
 
 They stand between ``<!-- measured: NAME -->`` and ``<!-- /measured -->``. Each is a pure function of the
-records. What was not measured is said in one line.
+records. One line says what was not measured.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def table(name: str, folder: Path = store.MEASURED) -> list[str]:
         raise MedusaError(f"there is no table {name!r}: use one of {known} ({DRAFTER} with a method's name)")
     experiment, lines = TABLES[first]
     records = list(_records(experiment, folder))
-    if first == "drafters":  # they compare where one machine has measured them all
+    if first == "drafters":  # drafters compare where one machine has measured them all
         records.sort(key=lambda record: -len({row.series for row in record.rows}))
     older = [record for record in records if has_older_weights(record)]
     older.sort(key=lambda record: record.date, reverse=True)
@@ -238,7 +238,7 @@ def _kinds_of_text(rows: list[Row]) -> list[str]:
 
 
 def _drafters(rows: list[Row]) -> list[str]:
-    """A row for each method, the fastest over all kinds first, with the kinds of text beside each other."""
+    """A row for each method, the fastest over all kinds first, with the kinds of text side by side."""
     rows = [row for row in rows if row.series != STEP]
     kinds = ", ".join(dict.fromkeys(row.label for row in rows))
     lines = []
@@ -274,7 +274,7 @@ def _layers(rows: list[Row]) -> list[str]:
 
 
 def _long_texts(rows: list[Row]) -> list[str]:
-    """The lengths beside each other; of plain decoding the time of a step, as its other figures are 1."""
+    """The lengths side by side; for plain decoding only the time of a step, as its other figures are 1."""
     lines = []
     for name, found in by_series(rows).items():
         if not name.startswith(PLAIN):
@@ -321,11 +321,11 @@ def _missing(experiment: str) -> str:
 
 
 _BENCH = "*/bench.jsonl"  # below the store: runs of `bench --json`, a line each
-# By the words of a forward, whether its steps are captured.
+# Whether steps are captured, by words in the description of the forward.
 _CAPTURED = {"in part compiled": "yes, compiled", "captured as CUDA graphs": "yes", "": "no"}
 DRAFTER = "drafter"
 _WITHOUT_ORDER = ("headline", "steps")  # they compare no drafters, so no order can contradict the paper's
-# By name the experiment, and the function that turns its rows into lines.
+# By name: the experiment, and the function that turns its rows into lines.
 TABLES: dict[str, tuple[str, Callable[[list[Row]], list[str]]]] = {
     "headline": (store.HEADLINE, _headline),
     "steps": (store.HEADLINE, _steps),

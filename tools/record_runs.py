@@ -1,7 +1,7 @@
 """Make the recorded runs of Watch anew: `python -m tools.record_runs`, after a change of model or drafters.
 
-Each keeps its file, prompt and settings. What its name promises is for you to look at: with other weights
-another `--seed` may be needed.
+Each keeps its file, prompt and settings. Check that it still shows what its name promises: with other
+weights another `--seed` may be needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ui.records.examples import ASSETS
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write the files, and say how long each run has become. Raises MedusaError."""
+    """Write the files, and say how long each run is now. Raises MedusaError."""
     parser = argparse.ArgumentParser(prog="python -m tools.record_runs", description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="parts of the files' names; default: all of them")
     parser.add_argument("--seed", type=int, help="of a run at a temperature; default: that of the recording")
@@ -60,7 +60,7 @@ def recorded(engine: Engine, trace: Mapping[str, Any], seed: int | None = None) 
         given["seed"] = seed
     options = drafter["settings"] | rule["settings"]
     if options.get("tree") == AUTO:
-        options["tree"] = "default"  # "auto" takes another tree on each machine.
+        options["tree"] = "default"  # "auto" takes a different tree on each machine
     config = GenerationConfig.of(method=drafter["name"], acceptance=rule["name"], **given | options)
     prompt = engine.encode(trace["prompt"]["text"])
     builder = TraceBuilder(engine, config, prompt)

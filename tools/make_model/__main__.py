@@ -1,4 +1,4 @@
-"""``python -m tools.make_model``: pretrain, or go on with a run that was broken off."""
+"""``python -m tools.make_model``: pretrain, or resume an interrupted run."""
 
 from __future__ import annotations
 

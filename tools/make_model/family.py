@@ -1,9 +1,9 @@
 """``python -m tools.make_model.family``: the embedded family, from the base's last tokens to its drafters.
 
-Each stage is a command of the project and goes on where it was broken off; one that has finished is left out.
-All drafters learn from the same texts and the same number of tokens. With ``--gpu`` they learn side by side,
-and so are the texts written, for which CUDA's MPS should run. What comes out lies below ``--out``, and the
-texts it makes in ``made`` below ``--data-root``.
+Each stage is a command of the project and resumes where it was interrupted; a finished one is skipped. All
+drafters learn from the same texts and the same number of tokens. With ``--gpu`` drafters are trained, and
+texts written, side by side, for which CUDA's MPS should run. Results lie below ``--out``, and the texts that
+the first stage makes in ``made`` below ``--data-root``.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KEPT = (
     "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.001 "
     "--learning-rate 0.0005 --weight-decay 0 --warmup-steps 8 --decay-share 0.75"
 )
-# A base that repeats sentences is its own teacher of all else: rates are small, and the pairs weigh little.
+# A base that repeats sentences is its own teacher of the rest: rates are small, and the pairs weigh little.
 _REPEATS = (
     "--tokenizer assets/model/tokenizer.json --context 8192 --accumulate 2 --matrix-learning-rate 0.0004 "
     "--learning-rate 0.0002 --weight-decay 0 --warmup-steps 5 --decay-share 0.6 --pair-weight 0.06"
@@ -70,7 +70,7 @@ _DRAFT_MODEL = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """Flags that suit the device, with the tokens of a step or the texts of a batch in them."""
+    """Flags that suit the device, such as the tokens of a step or the texts of a batch."""
 
     base: str
     kept: str
@@ -88,7 +88,7 @@ _CPU = Sizes(
     draft_model="--batch-tokens 8192 --compile",
     answers="--answer-batch 160",
 )
-# An H200 trained with such sizes, and with nothing compiled.
+# The sizes of runs on an H200, with nothing compiled.
 _GPU = Sizes(
     base="--batch-tokens 65536 --warmup-steps 25",
     kept="--batch-tokens 32768",
@@ -101,9 +101,9 @@ _GPU = Sizes(
 
 @dataclass(frozen=True)
 class Stage:
-    """A module of Python with its arguments; without a module the texts are put together.
+    """A Python module with its arguments; without a module the stage joins the texts.
 
-    Stages of a group need nothing of one another.
+    Stages of a group do not depend on one another.
     """
 
     name: str
@@ -122,18 +122,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = OneLineParser(
         prog="python -m tools.make_model.family", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument(
-        "--data-root", type=Path, required=True, help="folder that holds corpus, and that can be written"
-    )
+    parser.add_argument("--data-root", type=Path, required=True, help="writable folder that holds corpus")
     parser.add_argument(
         "--out", type=Path, default=Path("runs/family"), help="folder of all runs [%(default)s]"
     )
-    parser.add_argument("--only", default="", help="names of stages, with commas; default: all")
+    parser.add_argument("--only", default="", help="comma-separated names of stages; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="share of all tokens, to try the order [1]")
     parser.add_argument(
         "--gpu",
         action="store_true",
-        help="larger batches, nothing is compiled; texts are written and drafters trained side by side",
+        help="larger batches, nothing compiled; texts are written and drafters trained side by side",
     )
     parser.add_argument("--list", action="store_true", help="print the stages and do nothing")
     args = parser.parse_args(arguments)
@@ -160,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _mark(stage: Stage, out: Path) -> Path:
-    """A file that is there once the stage has finished."""
+    """A file that exists once the stage has finished."""
     return out / "done" / stage.name
 
 
@@ -209,7 +207,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
     folders = {"model": base, "data": out / "own" / "answers", "out": out / "medusa2"}
     flags = f"train medusa2 {_MEDUSA2} {sizes.heads}"
     yield stage("medusa2", "medusa_core", flags, _ADAPTER_TOKENS, **folders)
-    # The joint stage costs a few sums; the base that has them back is held to what the joint one says.
+    # The joint stage costs a few sums; the base that relearns them is held to what the joint one says.
     joint = out / "medusa2" / "model"
     flags = f"--recipe {_KEEPS} {_KEPT} {sizes.kept}"
     folders = {"start": joint, "teachers": joint, "data_root": data, "out": out / "sums"}
@@ -236,7 +234,7 @@ def stages_of(out: Path, data: Path, scale: float, sizes: Sizes = _CPU) -> Itera
 
 
 def _join_texts(out: Path) -> None:
-    """One file a kind of text, of all temperatures."""
+    """One file per kind of text, with all temperatures."""
     (out / "answers").mkdir(exist_ok=True)
     for kind in sorted((out / next(iter(_TEMPERATURES)) / "answers").glob("*.jsonl")):
         texts = (out / name / "answers" / kind.name for name in _TEMPERATURES)

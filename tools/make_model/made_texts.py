@@ -1,4 +1,4 @@
-"""``python -m tools.make_model.made_texts``: write the sums, drills and chats that the base goes on with."""
+"""``python -m tools.make_model.made_texts``: write the sums, drills and chats that the base learns next."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Phase:
     window: int
     weights: Mapping[str, float]
     dropout: float
-    keeps: Mapping[str, float] = field(default_factory=dict)  # kinds that teachers speak for
+    keeps: Mapping[str, float] = field(default_factory=dict)  # kinds learned from teachers
 
 
 def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
@@ -57,7 +57,7 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
         _check_window(phase.window, config)
     if bool(config.teachers) != any(phase.keeps for phase in phases):
         raise MedusaError(
-            f'teachers speak for the kinds that a phase keeps: name both, --teachers and "keeps" in {path}'
+            f'teachers teach the kinds that a phase keeps: name both, --teachers and "keeps" in {path}'
         )
     if config.teachers and config.accumulate % 2:
         raise MedusaError(
@@ -86,7 +86,7 @@ def _phase(entry: dict[str, Any], kinds: set[str], dropout: float) -> Phase:
     phase = Phase(float(entry["share"]), int(entry["window"]), weights, rate, keeps)
     positive = [phase.share, phase.window, *weights.values(), *keeps.values()]
     if not weights or not all(math.isfinite(number) and number > 0 for number in positive):
-        raise ValueError("share, window and every weight must be above 0, and one kind at least named")
+        raise ValueError("share, window and every weight must be above 0, and at least one kind named")
     if not 0 <= phase.dropout < 1:
         raise ValueError(f"dropout is {phase.dropout}: choose one from 0 to below 1")
     return phase
@@ -133,7 +133,7 @@ class PhasedText:
         return self._phases[self._number(step)]
 
     def keeps(self, step: int, number: int) -> bool:
-        """Whether a forward pass of a step reads text that teachers speak for."""
+        """Whether a forward pass of a step reads text that is learned from teachers."""
         return bool(self.phase(step).keeps) and number % 2 == 0
 
     def batch(self, step: int, number: int) -> Batch:

@@ -1,7 +1,7 @@
-"""Preferences between two ways to go on with a text, learned by a base beside its recipe.
+"""Preferences between two ways to continue a text, learned by a base alongside its recipe.
 
-Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290, equation 7) needs no reward: what the
-base says more or less than a frozen reference does is the reward.
+Direct preference optimisation (Rafailov et al. 2023, arXiv 2305.18290, equation 7) needs no reward model:
+how much likelier the base finds a text than a frozen reference does is the reward.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tools.make_model.settings import PretrainConfig
 
 @dataclass(frozen=True)
 class Pair:
-    """Tokens of a text, what the base says next and had better not say, and what else it might say."""
+    """Tokens of a text, what the base says next but should not, and what it might say instead."""
 
     before: list[int]
     refused: list[int]
@@ -83,7 +83,7 @@ class Preferences:
         return -self._config.pair_weight * F.logsigmoid(apart).mean()
 
     def _rows(self, texts: Sequence[tuple[list[int], list[int]]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Texts of two parts as rows behind an end-of-text, and a mark on the second part. [B, T] each."""
+        """Texts of two parts as rows after an end-of-text, and a mark on the second part. [B, T] each."""
         width = 1 + max(len(first) + len(second) for first, second in texts)
         tokens = torch.full((len(texts), width), self._end)
         said = torch.zeros(len(texts), width, dtype=torch.bool)
@@ -95,7 +95,7 @@ class Preferences:
 
 
 def _log_likelihoods(model: LlamaForCausalLM, tokens: torch.Tensor, said: torch.Tensor) -> torch.Tensor:
-    """log p of each row's marked tokens together. [B] in nats."""
+    """Summed log p of each row's marked tokens. [B] in nats."""
     tokens, said = tokens.to(model.device), said.to(model.device)
     hidden = model.model(tokens[:, :-1], use_cache=False).last_hidden_state
     marked = said[:, 1:]

@@ -1,7 +1,7 @@
-"""Pretrain a small Llama on packed text, from scratch or from weights that are there.
+"""Pretrain a small Llama on packed text, from scratch or from existing weights.
 
-Matrices are trained with Muon, embeddings and norms with AdamW; learning rate constant after warm-up,
-then linear to zero, so that a longer or shorter budget can be chosen while a run is under way.
+Matrices are trained with Muon, embeddings and norms with AdamW; after warm-up the learning rate is
+constant, then falls linearly to zero, so that the budget can be changed while a run is under way.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def pretrain(config: PretrainConfig) -> Generator[Progress, None, None]:
 
 
 class Dropout:
-    """Dropout behind every attention and MLP of a Llama, which has none of its own there.
+    """Dropout after every attention and MLP of a Llama, which has none there itself.
 
     One rate for all layers, set between steps, so that a run can begin without it.
     """
@@ -176,7 +176,7 @@ def _tokenizer(sources: list[Source], config: PretrainConfig, out: Path) -> Toke
 def _heldout_losses(
     loss_of: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], heldout: Mapping[str, Batch]
 ) -> Metrics:
-    # One window at a time: kinds differ in their number of windows, and a compiled model in shapes.
+    # One window at a time: a compiled model would be compiled anew for each kind's number of windows.
     return {
         f"heldout/{kind}": mean(map(float, map(loss_of, batch.tokens.split(1), batch.trained.split(1))))
         for kind, batch in heldout.items()

@@ -1,4 +1,4 @@
-"""``python -m tools.make_model.repeats``: pairs that teach a base not to say a sentence again.
+"""``python -m tools.make_model.repeats``: pairs that teach a base not to repeat a sentence.
 
 The answers are greedy texts of the base (``train self-distill --train nothing --temperature 0``). Where one
 repeats a sentence, the pair is that sentence, and others that the base itself might say in its place.
@@ -30,7 +30,7 @@ from tools.make_model.tokenizer import read_tokenizer
 from tools.make_model.writing import SENTENCE, first_repeat, said_by
 
 _TRIES = 12  # sentences drawn for each repeat
-_KEPT = 3  # of them: those that the base finds likeliest
+_KEPT = 3  # sentences kept of these, those that the base finds likeliest
 _TEMPERATURE = 0.8
 _MOST_TOKENS = 20  # longest sentence
 
@@ -39,7 +39,7 @@ _MOST_TOKENS = 20  # longest sentence
 class Settings:
     """What may be set beside the files."""
 
-    seed: int = setting(0, "seed of what else the base might say", low=0, high=MOST_SEED)
+    seed: int = setting(0, "seed of the base's alternatives", low=0, high=MOST_SEED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,13 +72,13 @@ def _write(args: argparse.Namespace) -> None:
 
 
 def pair_of(text: str, model: LlamaForCausalLM, tokenizer: Tokenizer) -> Pair | None:
-    """The first repeat of a text and what else might stand there; None where there is no such thing."""
+    """The first repeat of a text and what else might stand there; None if either is missing."""
     found = first_repeat(text)
     if found is None:
         return None
     begin, end, known = found
     encoded = tokenizer.encode(text, add_special_tokens=False)
-    # A token that ends the sentence before may begin this one's match, as ." does: it stays before.
+    # The token that ends the previous sentence, such as .", may overlap this one: it stays before.
     inside = [number for number, (left, _) in enumerate(encoded.offsets) if begin <= left < end]
     if not inside:
         return None
@@ -106,7 +106,7 @@ def _says_something_new(text: str, known: set[str]) -> bool:
 def _drawn(
     before: list[int], model: LlamaForCausalLM, tokenizer: Tokenizer
 ) -> Iterator[tuple[list[int], float]]:
-    """Sentences drawn behind these tokens, with the mean log-likelihood of a token."""
+    """Sentences drawn after these tokens, with their mean log-likelihood per token."""
     end = tokenizer.token_to_id(END_OF_TEXT)
     cache = DynamicCache()
     logits = model(torch.tensor([[end, *before]]), cache=cache).logits[:, -1].repeat(_TRIES, 1)
@@ -124,7 +124,7 @@ def _drawn(
 
 
 def _sentence_tokens(row: list[int], end: int | None, tokenizer: Tokenizer) -> int:
-    """How many tokens the first sentence has; an end of the text is one of one token."""
+    """How many tokens the first sentence has; an end-of-text counts as a sentence of one token."""
     for length in range(1, len(row) + 1):
         if row[length - 1] == end or SENTENCE.match(tokenizer.decode(row[:length])):
             return length

@@ -24,13 +24,13 @@ class PretrainConfig(RunConfig):
     )
     teachers: str = setting(
         "",
-        "folders of Llamas, with commas: the mean of their predictions is learned on text that a phase keeps",
+        "comma-separated folders of Llamas: the mean of their predictions is learned on text a phase keeps",
     )
     feature_weight: float = setting(
         1.0, "weight of the distance from the first teacher's hidden states", low=0.0, high=1e6
     )
     pairs: str = setting(
-        "", "file that tools.make_model.repeats wrote, learned beside the text against the first teacher"
+        "", "file that tools.make_model.repeats wrote, learned alongside the text against the first teacher"
     )
     pair_batch: int = setting(16, "pairs of a forward pass", low=1, high=MOST_BATCH)
     pair_weight: float = setting(0.3, "weight of their loss", low=0.0, high=1e6)
@@ -69,7 +69,7 @@ class PretrainConfig(RunConfig):
     )
     weight_decay: float = setting(0.1, "weight decay of the matrices", low=0.0, high=10.0)
     dropout: float = setting(
-        0.0, "dropout behind attention and MLP; a phase of the recipe may set its own", low=0.0, high=0.9
+        0.0, "dropout after attention and MLP; a phase of the recipe may set its own", low=0.0, high=0.9
     )
     warmup_steps: int = setting(100, "steps of linear warm-up", low=1, high=MOST_STEPS)
     decay_share: float = setting(
@@ -77,5 +77,5 @@ class PretrainConfig(RunConfig):
     )
     compile: bool = setting(
         False,
-        "torch.compile, a minute first, then each step is shorter; passes with teachers run as they are",
+        "torch.compile: a minute first, then each step is shorter; passes with teachers are not compiled",
     )

@@ -1,7 +1,7 @@
-"""Chats about the stories themselves: what the embedded base learns talking from.
+"""Chats about the stories themselves, from which the embedded base learns to talk.
 
-A has questions and B answers them with sentences of a story, either telling it turn by turn or after having
-told it whole. No turn of A occurs twice in a chat.
+A asks and B answers with sentences of a story, either telling it turn by turn or after telling it
+whole. No turn of A occurs twice in a chat.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _LONGEST_STORY = 900
 
 
 def story_chats(stories: Iterable[str], seed: int) -> Iterator[str]:
-    """Yield a chat for each story that has sentences enough, as ``A: …`` and ``B: …`` in turn."""
+    """Yield a chat for each story that has enough sentences, as alternating ``A: …`` and ``B: …``."""
     random = Random(seed)
     for story in stories:
         text = " ".join(story.split())
@@ -81,7 +81,7 @@ def _opening(random: Random, text: str) -> str:
 
 
 def _subject(text: str) -> tuple[str, str] | None:
-    """Whom the story is about, and a name where it says one."""
+    """Whom the story is about, and a name where it gives one."""
     found = _SUBJECT.search(text[:220])
     return (found[1], found[2] or "") if found else None
 
@@ -98,7 +98,7 @@ def _told_in_turns(random: Random, text: str, sentences: list[str]) -> list[str]
 
 
 def _parts(random: Random, sentences: list[str]) -> Iterator[str]:
-    """The story's sentences, three to six together: few turns ask no more than for the next ones."""
+    """The story's sentences, three to six together, so that few turns merely ask for the next ones."""
     part: list[str] = []
     size = random.randint(3, 6)
     for sentence in sentences:

@@ -1,7 +1,7 @@
-"""Sums in words with right answers, drawn by a seed: what the embedded base learns arithmetic from.
+"""Sums in words with right answers, drawn by a seed, from which the embedded base learns arithmetic.
 
-A tenth of all sums is held out by its numbers: no text that is trained on has one of them, in words or bare,
-as a step of its own or of a longer problem. ``7 * 8`` may be held out while ``8 * 7`` is trained on.
+A tenth of all sums is held out by its numbers: no training text has one of them, in words or bare, as a
+problem or as a step of a longer one. ``7 * 8`` may be held out while ``8 * 7`` is trained on.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ _TWO_STEP = {
 }  # fmt: skip
 
 _MORE = {"half": 2, "a third": 3}
-_NAMED = {  # first numbers of a product that have a word
+_NAMED = {  # first factors that have a word
     2: [
         ("{n} has {b} {t}. {m} has twice as many. How many {t} does {m} have?", "{m} has {c} {t}."),
         ("{n} runs {b} miles on Monday and twice as many on Tuesday. How many miles is that on Tuesday?",
@@ -130,7 +130,7 @@ _DRILL = 40  # sums of a drill
 
 @dataclass(frozen=True)
 class Problem:
-    """A question, its working with the answer, and the number that is right."""
+    """A question, its working with the answer, and the right number."""
 
     question: str
     answer: str
@@ -184,7 +184,7 @@ def two_steps(random: Random, *, heldout: bool) -> Problem:
 
 
 def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
-    """Yield conversations, most of them of one problem, two of five problems with two steps."""
+    """Yield conversations, most of one problem; two in five problems have two steps."""
     random = Random(seed)
     for _ in range(documents):
         makes = random.choices([one_step, two_steps], [3, 2], k=random.choice([1, 1, 1, 1, 2, 3]))
@@ -195,7 +195,7 @@ def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
 
 
 def drills(seed: int, documents: int) -> Iterator[str]:
-    """Yield columns of bare sums, none of them held out: many more numbers in as many tokens.
+    """Yield columns of bare sums, none of them held out: many more sums per token.
 
     One in four has products with their reverses and quotients, from which held-out ones can be worked out.
     """

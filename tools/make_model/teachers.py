@@ -1,7 +1,7 @@
-"""Teachers: frozen models that say what a base learns on kinds of text that it is to keep.
+"""Teachers: frozen models that say what a base learns on the kinds of text it is to keep.
 
-The mean of several models' predictions is better than any one's, and hidden states near those of the first
-one let its drafters go on fitting.
+The mean of several models' predictions is better than any one's, and hidden states that stay near the
+first one's keep its drafters fitting.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from medusa_core.training.losses import mean_divergence
 
 
 class Teachers:
-    """Frozen models of one vocabulary, the first of them also a teacher of hidden states."""
+    """Frozen models of one vocabulary; the first also teaches hidden states."""
 
     def __init__(self, folders: Sequence[str], feature_weight: float, student: LlamaForCausalLM) -> None:
         """Puts them on the device of the student. Raises MedusaError for one that does not fit it."""
@@ -32,7 +32,7 @@ class Teachers:
                 its, own = getattr(model.config, name), getattr(student.config, name)
                 if its != own:
                     raise MedusaError(
-                        f"the teacher {folder} has {name} {its}, what learns from it {own}: name another"
+                        f"the teacher {folder} has {name} {its}, its student {own}: name another"
                     )
         torch.nn.ModuleList(self._models).to(student.device).eval().requires_grad_(False)
 
@@ -69,7 +69,7 @@ class Teachers:
 
 
 def read_llama(name: str) -> LlamaForCausalLM:
-    """A model from a folder, or ``A=0.4,B=0.6``: the mean of several of one shape by their shares.
+    """A model from a folder, or ``A=0.4,B=0.6``: the mean of several of one shape, weighted by their shares.
 
     Raises MedusaError for shares that are not numbers above 0 and for models whose weights differ in shape.
     """

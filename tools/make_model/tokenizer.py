@@ -16,7 +16,7 @@ from medusa_core.training.examples import END_OF_TEXT
 # of punctuation, line breaks.
 _PIECES = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s*[\r\n]+|\s+(?!\S)|\s+"
 
-_CHAT_TEMPLATE = "assets/model/chat_template.jinja"  # the embedded model's, whose text this is
+_CHAT_TEMPLATE = "assets/model/chat_template.jinja"  # the embedded model's; the training text has its form
 
 
 def build_tokenizer(documents: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -59,7 +59,7 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path, context: int) -> None:
 
 
 def read_tokenizer(file: Path) -> Tokenizer:
-    """A tokenizer that was made before. Raises MedusaError where it is damaged or ends no text."""
+    """An existing tokenizer. Raises MedusaError if it is damaged or has no end-of-text."""
     try:
         tokenizer = Tokenizer.from_str(read_text(file))
     except Exception as error:  # tokenizers raises plain Exception for what it cannot read

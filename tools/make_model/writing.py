@@ -1,7 +1,7 @@
 """``python -m tools.make_model.writing --model FOLDER``: judge a base by what it writes.
 
-Greedy plain decoding answers sums whose numbers were held out, and goes on from the project's held-out
-prompts; a text counts as repeating where a sentence of it occurs twice. Of an answer its last number counts.
+Greedy plain decoding answers sums whose numbers were held out, and continues the project's held-out
+prompts; a text counts as repeating if a sentence occurs in it twice. The last number of an answer counts.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def main() -> None:
 
 
 def first_repeat(text: str) -> tuple[int, int, set[str]] | None:
-    """Begin and end of the first sentence that stood there before, and all sentences before it.
+    """Start and end of the first sentence that repeats an earlier one, and all sentences before it.
 
-    Sentences of more than one word count, a speaker's name before them left aside.
+    Only sentences of more than one word count; a speaker's name before them does not.
     """
     known: set[str] = set()
     for match in SENTENCE.finditer(text):
