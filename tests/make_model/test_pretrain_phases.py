@@ -84,7 +84,7 @@ def test_the_order_of_text_does_not_depend_on_the_length_of_the_run(corpus):
 @pytest.mark.parametrize(
     ("phase", "words"),
     [
-        ({"share": 1, "window": 32, "weights": {"novel": 1}}, "no source"),
+        ({"share": 1, "window": 32, "weights": {"novel": 1}}, "is not a source"),
         ({"share": 1, "window": 32, "weights": {}}, "at least one kind"),
         ({"share": 0, "window": 32}, "above 0"),
         ({"share": 1, "window": 128}, "raise --context"),
