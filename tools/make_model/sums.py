@@ -1,4 +1,4 @@
-"""Sums in words with right answers, drawn by a seed, from which the embedded base learns arithmetic.
+"""Sums in words with right answers, drawn with a seed, from which the embedded base learns arithmetic.
 
 A tenth of all sums is held out by its numbers: no training text has one of them, in words or bare, as a
 problem or as a step of a longer one. ``7 * 8`` may be held out while ``8 * 7`` is trained on.

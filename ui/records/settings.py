@@ -196,7 +196,7 @@ def menu_entries() -> list[tuple[str, str]]:
     return [(method(name).title, name) for name in drafter_names()]
 
 
-BUDGET_ENTRIES = [("by node budget", BY_BUDGET), ("dynamic: anew in each step", DYNAMIC)]
+BUDGET_ENTRIES = [("by node budget", BY_BUDGET), ("dynamic: regrown in each step", DYNAMIC)]
 
 
 def tree_choices(own: Sequence[tuple[str, str]] = ()) -> list[tuple[str, str]]:

@@ -38,8 +38,8 @@ MEASURED, COMPUTED = "measured", "computed"
 EXPLANATION = """
 <p class="note">Every method that the loaded model can run continues the same prompt, greedily and in turn.
 A point far up keeps many tokens a step, a point far right takes long for a step; what counts is the slope,
-since tokens per step over time per step is tokens per second, but for the time that reading the prompt
-takes.</p>
+since tokens per step over time per step is tokens per second, apart from the time that reading the
+prompt takes.</p>
 """
 
 

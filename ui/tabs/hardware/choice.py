@@ -112,7 +112,7 @@ def device_named(name: str, machine: Machine | None, shape: ModelShape) -> Devic
     if name != THIS:
         return find_device(name)
     if machine is None:
-        raise MedusaError("this machine is not measured yet: press Measure in the part Measured here")
+        raise MedusaError("this machine has not been measured yet: press Measure under Measured here")
     return machine.device(DTYPE, NUMBER_BYTES * shape.read_parameters)
 
 

@@ -36,7 +36,7 @@ PARTS = [
 ]  # fmt: skip
 EFFORTS = {"quick": QUICK, "exact": EXACT}
 FILE = "speed.json"
-NOTHING_TO_SAVE = "Nothing of this is measured yet: press Measure first."
+NOTHING_TO_SAVE = "None of this has been measured yet: press Measure first."
 
 
 def build(session: Session, selection: gr.State, figures: gr.State, opened: list[Any]) -> gr.Dropdown:
