@@ -267,7 +267,9 @@ def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> Non
         raise MedusaError("Medusa counts positions from 0: leave out position_ids")
     cache = model_kwargs.get("cache")
     if cache is not None and (getattr(cache, "_is_user_defined", False) or cache.get_seq_length()):
-        raise MedusaError("Medusa has a cache of its own: leave out cache, and give the whole prompt")
+        raise MedusaError(
+            "Medusa has a cache of its own: leave out cache or past_key_values, and give the whole prompt"
+        )
 
 
 def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:

@@ -129,7 +129,7 @@ def of_run(engine, **changes):
 
 
 def test_they_are_those_of_a_run_and_of_its_trace(folder):
-    engine = loaded(folder, json.dumps({"cpu": BROUGHT_SETTINGS}))
+    engine = loaded(folder, "\ufeff" + json.dumps({"cpu": BROUGHT_SETTINGS}))  # as some editors write it
     config = GenerationConfig.of(method="eagle3", max_new_tokens=24, ignore_eos=True)
     assert max(step.tree.size for step in engine.stream(tiny.PROMPT, config)) == 5
     assert header_of(engine, config, tiny.PROMPT)["config"]["drafter"]["settings"] == BROUGHT_SETTINGS

@@ -33,6 +33,7 @@ from ui.tabs.train import run as train_run
 from ui.tabs.train.download import FOLDER, write_zip
 from ui.tabs.train.plan import EXAMPLES, FILE, MOST_BYTES, OWN, PASTE, Plan, weight_for
 from ui.tabs.train.run import train_heads
+from ui.tabs.trees.head_stats import stats_of
 
 TEXT = "\n<|endoftext|>\n".join(SENTENCES * 20)
 PLAN = Plan("medusa1", PASTE, text=TEXT, minutes=2, steps=60, heads=3, learning_rate=0.01)
@@ -122,6 +123,8 @@ def test_fresh_heads_become_useful_and_are_used(session):
     assert own.target is shared_engine(session).target
     assert len(medusa_draft(own).accuracies) == 3
     assert own.info.base == shared_engine(session).info.base
+    # Trees shows the times by which their tree was chosen.
+    assert stats_of(session, selection).latency == medusa_draft(own).latency != ()
 
 
 def test_a_stopped_run_keeps_what_was_learned(session):

@@ -102,8 +102,9 @@ def from_public(state: State, kind: Kind, base: Any, source: str) -> HydraHeads:
     names = {name: public(name) for name in heads.state_dict()}
     used = {name: tensor for name, tensor in state.items() if not is_unused(name)}
     shapes = {names[name]: tensor.shape for name, tensor in heads.state_dict().items()}
-    again = "give --heads made for this base, or fetch them with their config.json again"
-    require_tensors(f"the file in {source}", used, shapes, again)
+    counts = f"its config.json says hydra_num_heads {kind.heads} and hydra_num_layers {kind.layers}"
+    fix = f"{counts}; fetch both again, or give --heads made for this base"
+    require_tensors(f"the file in {source}", used, shapes, fix)
     heads.load_state_dict({name: state[names[name]] for name in names}, assign=True)
     for head in map(heads.head, range(kind.heads)):
         # The public code repeats one block: held, and trained, once where the numbers are the same.

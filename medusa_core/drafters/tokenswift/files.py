@@ -74,7 +74,8 @@ def read_heads(folder: Path, lm_head: torch.Tensor, base: Any) -> TokenSwiftHead
         for head in range(count)
         for part in _PARTS
     }
-    require_tensors(f"the file in {folder}", state, shapes, "fetch or save them again")
+    fix = f"its config.json says {_COUNT_KEY} {count}; fetch or save both again"
+    require_tensors(f"the file in {folder}", state, shapes, fix)
     require_finite(f"the heads in {folder}", state, lm_head.dtype)
     linear, before, after = (
         torch.stack([state[_name(head, part)] for head in range(count)]).to(lm_head) for part in _PARTS

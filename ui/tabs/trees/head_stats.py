@@ -88,10 +88,15 @@ class HeadStats:
 
 def stats_of(session: Session, selection: Selection) -> HeadStats:
     """What is known of the heads that the visitor has chosen. Raises MedusaError when theirs are gone."""
-    if selection.engine:
-        source = f"counted for your heads “{selection.label}”"
-        return _engine_stats(session.own_engine(selection), source, selection)
-    return shipped_stats(session, selection)
+    if not selection.engine:
+        return shipped_stats(session, selection)
+    from medusa_core.evaluation.measure_heads import measured_on  # noqa: PLC0415 - transformers takes seconds
+
+    engine = session.own_engine(selection)
+    stats = _engine_stats(engine, f"counted for your heads “{selection.label}”", selection)
+    if latency := medusa_draft(engine).latency:  # by Train, on this machine
+        stats = replace(stats, latency=latency, machine=machine_line(measured_on(engine)))
+    return stats
 
 
 def shipped_stats(session: Session, selection: Selection) -> HeadStats:
