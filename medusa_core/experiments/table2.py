@@ -52,7 +52,7 @@ def measure(setup: Setup, settings: Settings) -> Findings:
     texts, source = heldout_texts(setup, settings, untouched)
     everything = [text for of_kind in texts.values() for text in of_kind]
     losses = [Heldout.of(engine.target, everything) for engine in engines.values()]
-    before = losses[0]  # of the untouched base
+    before = losses[0]  # the untouched base
     rows[0].quality = before.mean()
     for row, loss in zip(rows[1:], losses, strict=True):
         row.quality, row.quality_change = loss.mean(), loss.change(before)

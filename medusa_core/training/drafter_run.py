@@ -43,7 +43,7 @@ class Recipe:
     watch: DivergenceLimit
     clip: float = 1.0  # limit of the gradient's norm
     folder: str = RESULT
-    guesser: tuple[str, str] = ("head", "the token that stands in the text")  # what guesses, and a hit
+    guesser: tuple[str, str] = ("head", "the token that stands in the text")  # the card's words
 
 
 class DrafterRun:

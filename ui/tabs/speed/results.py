@@ -56,7 +56,7 @@ LIMITS = {  # how the sentence on a step's time ends
     FORWARD: "the largest part of it, {2} ms or {3}, is the forward, whose least time is not known for this "
     "kind of model.",
 }
-NEARLY = {  # what is said about a second part that is about as large
+NEARLY = {  # the sentence on a second part that is nearly as large
     MEMORY: "Waiting for memory takes nearly as long.",
     ARITHMETIC: "Its arithmetic takes nearly as long.",
     OVERHEAD: "Overhead in its forward takes nearly as long.",
