@@ -1,7 +1,7 @@
 // Puts the parts together: one store, one scene per frame, from which every part draws.
 
-// Mask, cache and reason of a live run are drawn after its text and tree, in their own frame, and only so often
-// that they take at most this share of the time: drawing takes time from the engine.
+// Mask, cache and reason of a live run are drawn after its text and tree, in their own frame. Drawing takes time from
+// the engine, so they get at most this share of it.
 const REST_SHARE = 0.12;
 const MOST_REST_MS = 500; // between two drawings of them
 
