@@ -38,6 +38,16 @@ def figures(step, verify, propose=0.1, *, nodes=1, flops=1e9, known=True):
 PLAIN = figures(4.0, 3.7)
 
 
+def measured(**methods):
+    """The results after a measurement of a step."""
+    model = {"name": "m", "base": "m", "heads": None, "dtype": "float32", "device": "cpu", "parameters": 9}
+    record = {
+        "machine": MACHINE, "model": model, "settings": {"runs": 1, "max_new_tokens": 8, "prompts": 2},
+        "methods": methods,
+    }  # fmt: skip
+    return Results().with_record(SpeedUpdate(part=STEP, record=record), Selection())
+
+
 @pytest.mark.parametrize(
     ("plain", "sentence"),
     [
@@ -89,12 +99,7 @@ def test_a_method_has_a_sentence_of_its_own_where_another_part_is_the_largest():
 
 
 def test_the_table_names_the_largest_part_of_each():
-    model = {"name": "m", "base": "m", "heads": None, "dtype": "float32", "device": "cpu", "parameters": 9}
-    record = {
-        "machine": MACHINE, "model": model, "settings": {"runs": 1, "max_new_tokens": 8, "prompts": 2},
-        "methods": {"none": PLAIN, "lookup": figures(4.0, 3.7, known=False)},
-    }  # fmt: skip
-    plain, unknown = Results().with_record(SpeedUpdate(part=STEP, record=record), Selection()).table()
+    plain, unknown = measured(none=PLAIN, lookup=figures(4.0, 3.7, known=False)).table()
     assert (plain["least ms"], plain["largest part"]) == ("1.00", "overhead 68%")
     assert (unknown["least ms"], unknown["largest part"]) == ("", "forward 92%")
     assert plain["tokens/s"] == "400 (390 to 410)"
@@ -111,6 +116,12 @@ def test_a_busy_machine_is_said():
     busy = MACHINE | {"other_cores_busy": 1.24}
     assert "cores" not in where_words({"machine": busy, "model": model, "notes": ["a note"]})
     assert busy_words(busy).startswith("These times are too long: other programs used 1.2 of 2 cores")
+
+
+def test_rounds_that_differ_widely_are_said():
+    assert measured(none=PLAIN).warning() == ""
+    uneven = PLAIN | {"tokens_per_second_range": [200.0, 410.0]}
+    assert measured(none=PLAIN, medusa=uneven).warning().startswith("The fastest round was 2.0 times as fast")
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -65,6 +65,11 @@ NEARLY = {  # the sentence on a second part that is nearly as large
     FORWARD: "The forward takes nearly as long.",
 }
 SWEPT = "swept"  # a record over dtypes
+UNEVEN = 1.5  # the fastest round over the slowest, from which the figures are doubtful
+DOUBTFUL = (
+    "The fastest round was {0} times as fast as the slowest, so these figures are doubtful. Measure again in "
+    "a quiet moment."
+)
 CAPTION = (
     "Medians of the rounds, in brackets the slowest and the fastest; overhead and speedup are over plain "
     "decoding. The least is what a step’s bytes or operations take at this machine’s measured limits."
@@ -123,8 +128,13 @@ class Results:
         return sentences(source_words(self.figures), load)
 
     def warning(self) -> str:
-        """A warning where the machine was busy."""
-        return busy_words(self._bench["machine"]) if self._bench else ""
+        """A warning where other programs were busy, or where the rounds differ widely without any."""
+        if self.figures is None or not self._bench:
+            return ""
+        speeds = [row.tokens_per_second for row in self.figures.record.rows]
+        ratio = max(speed.high / speed.low for speed in speeds)
+        uneven = Words(DOUBTFUL, f"{ratio:.1f}") if ratio >= UNEVEN else ""
+        return busy_words(self._bench["machine"]) or uneven
 
     def points(self, sweep: str) -> Sequence[SweepPoint]:
         """The curves of a sweep."""
