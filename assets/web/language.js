@@ -9,6 +9,7 @@ function makeLanguage() {
   const KEPT = "medusa-language";
   const DOT = " · ";
   const KIND = /^[A-Z]{3}$/; // MHA, GQA, MQA
+  const AFTER_STOP = /([。：；！？]) /g; // English sentences are joined by a space, Chinese ones by nothing
   const NUMBER = /\d+(?:[.,]\d+)*%?/g;
   const tables = new Map([["en", { name: "English", texts: new Map() }]]);
   const keys = new WeakMap(); // keys by a template's strings, the same object at every call
@@ -77,7 +78,7 @@ function makeLanguage() {
     if (typeof words === "string") return find(words) ?? words.split(DOT).map((part) => find(part) ?? listed(part)).join(DOT);
     if (typeof words !== "object" || words === null) return String(words ?? "");
     if (words.english !== undefined && /[a-z]{2}/i.test(words.text) && lookup(words.text) === undefined) return words.english;
-    return say(words.text, ...words.values.map(tell));
+    return say(words.text, ...words.values.map(tell)).replace(AFTER_STOP, "$1");
   }
 
   return {

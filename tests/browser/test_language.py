@@ -7,6 +7,8 @@ import re
 import pytest
 from places import says, turn_to
 
+from ui.records.words import as_data, sentences
+
 pytestmark = pytest.mark.browser
 
 WIDE = {"width": 1440, "height": 1000}
@@ -80,6 +82,11 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
 )
 def test_a_list_is_translated_where_all_its_parts_are_known(page, english, said):
     assert page.evaluate("english => medusaLanguage.tell(english)", english) == said
+
+
+def test_no_space_stands_between_chinese_sentences(page):
+    two = as_data(sentences("Stopped.", "Stopped."))
+    assert page.evaluate("two => medusaLanguage.tell(two)", two) == "已停止。已停止。"
 
 
 def test_what_a_person_or_a_model_wrote_stays_as_it_is(page):
