@@ -85,13 +85,11 @@ def test_the_sentence_gives_size_tokens_and_where_known_the_best_size():
     assert head_stats.sentence(LAB, 2) == "Grown tree: 2 nodes with the root, 1.60 tokens per step expected."
     words = head_stats.sentence(TIMED, 4)
     best = head_stats.best_size(TIMED)
-    length = search_tree(ROWS, 3).expected_length
-    assert f"{1000 * length / 11:.0f} tokens/s" in words
     assert (
         f"best size on the machine that was timed is {best.nodes} nodes with {best.tokens_per_second:.0f}"
         in words
     )
-    assert "plain decoding gives 100" in words
+    assert "Plain decoding gives 100." in words
 
 
 @pytest.mark.sample

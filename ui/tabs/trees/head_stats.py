@@ -35,6 +35,7 @@ from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth
 from ui.records.figures import Figures, Key, key_of
 from ui.records.settings import Selection
+from ui.records.words import sentences
 from ui.runs.session import Session
 
 if TYPE_CHECKING:
@@ -252,25 +253,26 @@ def best_size(stats: HeadStats) -> Budget | None:
 
 
 def sentence(stats: HeadStats, nodes: int) -> str:
-    """What the tree on screen promises, in numbers."""
+    """What the tree on screen promises, and the best size; the editor tells this tree's own speed."""
     choices = tree_of(stats, nodes)
-    size = len(choices) + 1
+    size = counted(len(choices) + 1, "node")
     length = expected_lengths(stats.accuracies, choices)[-1]
-    words = [f"{stats.kind}: {counted(size, 'node')} with the root, {length:.2f} tokens per step expected."]
-    found, best = {speed.nodes: speed for speed in speeds(stats)}, best_size(stats)
-    if stats.shown is None and best and size in found:
-        here = found[size]
-        words.append(f"At {here.step_ms:.1f} ms a step that is {here.tokens_per_second:,.0f} tokens/s;")
-        plain = f", plain decoding gives {found[1].tokens_per_second:,.0f}" if 1 in found else ""
+    words = [f"{stats.kind}: {size} with the root, {length:.2f} tokens per step expected."]
+    if best := best_size(stats):
         words.append(
-            "the best size on the machine that was timed is "
-            f"{counted(best.nodes, 'node')} with {best.tokens_per_second:,.0f}{plain}."
-            " This counts the time inside steps; Measure counts whole runs, so its figures are mostly lower "
+            f"The best size on the machine that was timed is {counted(best.nodes, 'node')} with "
+            f"{best.tokens_per_second:,.0f} tokens/s."
+        )
+        words += [
+            f"Plain decoding gives {one.tokens_per_second:,.0f}." for one in speeds(stats) if one.nodes == 1
+        ]
+        words.append(
+            "This counts the time inside steps; Measure counts whole runs, so its figures are mostly lower "
             "and its best size can differ."
         )
     if stats.source in REMARKS:
         words.append(REMARKS[stats.source])
-    return " ".join(words)
+    return sentences(*words)
 
 
 # ---- details ---------------------------------------------------------------------------------------------

@@ -17,9 +17,8 @@ from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
 
 START_NODES = 16
 INTRO = """
-<p class="note">A tree is grown by always adding the guess that is most likely to be right together with
-everything before it. More nodes keep more tokens a step, but make the step slower: the best size depends on
-the machine, so measure yours. All sizes here count the root. Click guesses into the tree or out of it to see
+<p class="note">More nodes keep more tokens a step, but make the step slower: the best size depends on the
+machine, so measure yours. All sizes here count the root. Click guesses into the tree or out of it to see
 what each is worth, then run with it.</p>
 """
 CAUTION = """
