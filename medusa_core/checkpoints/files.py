@@ -290,12 +290,12 @@ def require_tensors(owner: str, state: State, wanted: Mapping[str, Sequence[int]
         raise MedusaError(f"{owner} holds {strange[0]!r}, which does not belong to it: {fix}")
     for name, size in wanted.items():
         tensor = state[name]
-        if list(tensor.shape) != list(size) or not tensor.is_floating_point() or tensor.itemsize == 1:
+        if list(tensor.shape) != list(size):
+            shape = list(tensor.shape)
+            raise MedusaError(f"{name} of {owner} has shape {shape}, it must be {list(size)}: {fix}")
+        if not tensor.is_floating_point() or tensor.itemsize == 1:
             kind = str(tensor.dtype).removeprefix("torch.")
-            raise MedusaError(
-                f"{name} of {owner} has shape {list(tensor.shape)} and is {kind}, it must be {list(size)} of "
-                f"floats of at least 16 bits: {fix}"
-            )
+            raise MedusaError(f"{name} of {owner} is {kind}, it must hold floats of at least 16 bits: {fix}")
 
 
 def require_finite(what: str, state: State, dtype: torch.dtype) -> None:

@@ -98,7 +98,7 @@ FAULTS = {
     "unknown tensor": (changed(midlayer__bias=torch.ones(1)), {}, r"'midlayer\.bias', which does not belong"),
     "another shape": (
         changed(fc__weight=torch.ones(32, 95)), {},
-        r"fc\.weight of .* has shape \[32, 95\].* at least 16 bits: fetch them with config\.json again",
+        r"fc\.weight of .* has shape \[32, 95\].*\]: fetch them with config\.json again",
     ),
     "whole numbers": (changed(norm__weight=torch.ones(32).long()), {}, r"norm\.weight of .* is int64"),
     "a complex embedding": (

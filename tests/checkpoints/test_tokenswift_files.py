@@ -113,8 +113,8 @@ FAULTS = {
     "no number": (dict, {"medusa_heads": "3"}, r"medusa_heads is '3': it must be .* from 1 to 64"),
     "no heads": (lambda state: state.clear() or state.update(x=torch.zeros(1)), {}, r"lacks model\.medusa"),
     "NaN": (put(f"{FIRST}post_layernorm.weight", torch.full((D,), torch.nan)), {}, r"NaN or infinity"),
-    "a shape": (put(f"{FIRST}input_layernorm.weight", torch.zeros(D + 1)), {}, r"\[33\] .* must be \[32\]"),
-    "whole numbers": (put(f"{FIRST}linear.weight", torch.zeros(D, D).long()), {}, r"is int64, it must be"),
+    "a shape": (put(f"{FIRST}input_layernorm.weight", torch.zeros(D + 1)), {}, r"\[33\].* must be \[32\]"),
+    "whole numbers": (put(f"{FIRST}linear.weight", torch.zeros(D, D).long()), {}, r"is int64, it must hold"),
 }  # fmt: skip
 
 

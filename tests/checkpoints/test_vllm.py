@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from medusa_core.checkpoints.locate import embedded_model
 from medusa_core.config import LoadConfig
+from medusa_core.drafters.eagle3.files import save
 from medusa_core.loading.load import load_engine
 
 VERSION = "0.32.0"  # the last with Medusa
@@ -45,10 +46,10 @@ def vllm_python(tmp_path_factory):
 @pytest.mark.slow
 def test_vllm_gives_the_logits_of_our_heads_and_of_our_eagle3_layer(command, tmp_path, vllm_python):
     assert command(["convert", "embedded", tmp_path / "heads", "--to", "vllm"])[0] == 0
-    eagle_folder = embedded_model() / "drafters" / "eagle3"
     engine = load_engine(LoadConfig(dtype="float32"))
     eagle = engine.drafts["eagle3"]
-    layer = eagle.model
+    layer, eagle_folder = eagle.model, tmp_path / "eagle3"
+    save(layer, eagle_folder, "embedded", torch.float32)
     made = torch.Generator().manual_seed(0)
     inputs = {
         "tokens": torch.randint(engine.target.vocab_size, (ROWS,), generator=made),

@@ -87,7 +87,9 @@ def save(model: DraftModel, folder: Path, base: str, dtype: torch.dtype = torch.
     """Write a draft model in the public layout, as safetensors; ``base`` is what it was made for."""
     write_config(folder, model.shape.config() | {BASE_KEY: base})
     weights = {name: tensor.detach().to("cpu", dtype) for name, tensor in model.named_parameters()}
-    write_file(weights | {"d2t": model.d2t.cpu(), "t2d": model.t2d.cpu()}, folder / WEIGHTS_NAME)
+    if model.shape.maps_tokens:  # else vLLM refuses the maps
+        weights |= {name: getattr(model, name).cpu() for name in _MAPS}
+    write_file(weights, folder / WEIGHTS_NAME)
 
 
 def _sizes(shape: DraftShape) -> dict[str, torch.Size]:
