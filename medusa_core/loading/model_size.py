@@ -89,7 +89,7 @@ def _shape_of(model: PreTrainedModel | BareLlama) -> ModelSize:
     embedding: Any = model.get_input_embeddings()
     head: Any = model.get_output_embeddings()
     query_heads = getattr(text, "num_attention_heads", None)
-    if head is None or query_heads is None or not head.weight.numel():
+    if head is None or query_heads is None:
         lacks = f"{text.model_type} has no attention heads or no LM head"
         raise MedusaError(f"{lacks}: use a decoder such as Llama or Qwen")
     rows, width = head.weight.shape
