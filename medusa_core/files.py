@@ -110,9 +110,12 @@ def read_bytes(path: Path) -> bytes:
         return stream.read()
 
 
-def read_text(path: Path, encoding: str = "utf-8") -> str:
-    """The file's text with its line ends as they are. Raises OSError, and ValueError for other bytes."""
-    return read_bytes(path).decode(encoding)
+def read_text(path: Path) -> str:
+    """The file's text in UTF-8 with its line ends as they are, without the mark that some editors put first.
+
+    Raises OSError, and ValueError for other bytes.
+    """
+    return read_bytes(path).decode("utf-8-sig")
 
 
 def read_asset(file: Path, kind: type = dict) -> Any:

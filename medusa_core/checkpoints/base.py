@@ -85,10 +85,13 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     except Exception as error:  # a wrong value in the file can raise anything
         raise _cannot_load(folder, _config_fault(settings, error)) from error
     _require_language_model(config, trust_remote_code)
-    layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", 1)
+    text = config.get_text_config(decoder=True)
+    layers = getattr(text, "num_hidden_layers", 1)
     if not 1 <= layers <= MOST_LAYERS:  # each would be built, only to be counted
         fault = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
         raise _cannot_load(folder, f"{fault}: {AGAIN}")
+    if getattr(text, "hidden_size", None) == 0:
+        raise _cannot_load(folder, f"its {CONFIG_NAME} names a hidden_size of 0: {AGAIN}")
     return config
 
 

@@ -229,7 +229,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 def read_json(file: Path, fix: str = AGAIN) -> dict[str, Any]:
     """The JSON object in a file. Raises MedusaError that ends in ``fix``."""
     try:
-        content = json.loads(read_text(file, "utf-8-sig"))  # some editors begin a file with a mark
+        content = json.loads(read_text(file))
     except OSError as error:
         way_out = "check its permissions" if isinstance(error, PermissionError) else fix
         raise MedusaError(f"cannot read {file} ({reason_of(error)}): {way_out}") from error

@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
 
 from medusa_core.checkpoints.files import read_config, read_json
 from medusa_core.checkpoints.names import GENERATION_NAME
 from medusa_core.errors import MedusaError
 
 MOST_LAYERS = 1000
+_Size = Annotated[int, Field(ge=1, le=2**24)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _Token = Annotated[int, Field(ge=0)] | None
 _Ends = _Token | list[int]
@@ -30,18 +31,18 @@ class PlainLlamaConfig(_Settings):
     """The settings of a Llama, under the names that transformers' configs have."""
 
     model_type: Literal["llama"]
-    vocab_size: PositiveInt
-    hidden_size: PositiveInt
+    vocab_size: _Size
+    hidden_size: _Size
     hidden_act: Literal["silu"]
-    intermediate_size: PositiveInt
+    intermediate_size: _Size
     num_hidden_layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)]
-    num_attention_heads: PositiveInt
-    num_key_value_heads: PositiveInt
-    max_position_embeddings: PositiveInt
+    num_attention_heads: _Size
+    num_key_value_heads: _Size
+    max_position_embeddings: _Size
     rms_norm_eps: PositiveFloat
     rope_theta: PositiveFloat
     tie_word_embeddings: bool  # an adapter of the LM head ends it
-    head_dim: PositiveInt = 0  # where none is named, the heads share the width
+    head_dim: _Size = 0  # where none is named, the heads share the width
     attention_bias: bool = False
     mlp_bias: bool = False
     eos_token_id: _Ends = None  # from the generation config where there is one
@@ -54,7 +55,7 @@ class PlainLlamaConfig(_Settings):
     torch_dtype: _Dtype = "float32"
     initializer_range: _Share = 0.0
     pad_token_id: _Token = None
-    pretraining_tp: PositiveInt = 1
+    pretraining_tp: _Size = 1
     transformers_version: str = ""
     use_cache: bool = True
     name_or_path: str = Field("", alias="_name_or_path")

@@ -98,7 +98,7 @@ def _read_by_kind(file: Path, engine: Engine) -> list[tuple[str, list[int]]]:
 def prompt_lines(file: Path) -> list[tuple[int, str]]:
     """The lines of a JSONL file that hold something, with their numbers. Raises MedusaError for none."""
     try:
-        text = read_text(file, "utf-8-sig")
+        text = read_text(file)
     except (OSError, ValueError) as error:
         raise MedusaError(
             f"cannot read the prompts {file} ({reason_of(error)}): name a file of JSON lines in UTF-8"

@@ -54,8 +54,10 @@ class ModelShape:
     def __post_init__(self) -> None:
         for field, words in _FIELDS.items():
             value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise MedusaError(f"{words} is {value!r}: give a whole number of at least 1")
+            if type(value) is not int or not 1 <= value < MOST_PARAMETERS:
+                raise MedusaError(
+                    f"{words} is {value!r}: give a whole number from 1 to {MOST_PARAMETERS:.0e}"
+                )
         if self.heads % self.kv_heads:
             raise MedusaError(
                 f"{self.kv_heads} key-value heads do not divide {self.heads} query heads evenly: "
@@ -175,7 +177,7 @@ def shape_of_config(config: Any, name: str) -> ModelShape:
     inner = get("text_config")
     if inner is not None and get("hidden_size") is None:
         return shape_of_config(inner, name)
-    if any((get(key) or 0) > 1 for key in _EXPERTS):
+    if any(get(key) not in (None, 0, 1) for key in _EXPERTS):
         raise MedusaError(
             f"{name} chooses among experts, so a step reads other weights for each token: "
             "the formulas take dense models, choose one"
@@ -204,6 +206,6 @@ def shape_of_config(config: Any, name: str) -> ModelShape:
         head_size=size("head_size", hidden // heads if heads else 0),
         layers=size("layers"),
         vocabulary=size("vocabulary"),
-        gated=get("model_type") not in _WITHOUT_GATE,
+        gated=str(get("model_type")) not in _WITHOUT_GATE,
         tied=bool(get("tie_word_embeddings")),
     )

@@ -140,7 +140,7 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
     reading("Reading the weights", 0.0)
     longer = _longer(sources, config)
     base_config = read_config(sources.base)
-    plain = base_config.get("model_type") in FAMILIES and "quantization_config" not in base_config
+    plain = str(base_config.get("model_type")) in FAMILIES and "quantization_config" not in base_config
     int8 = config.quantize == "8bit" and plain and runs_in_c(placement.dtype, placement.device.type)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
     model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))

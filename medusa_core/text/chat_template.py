@@ -116,6 +116,7 @@ class Renderer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is meant for this process, even while that one imports
             )
         except OSError as error:
             raise ValueError(f"no process could be started to render it ({reason_of(error)})") from error

@@ -113,6 +113,7 @@ FAULTS = {
     "two layers": (files.state(), {"num_hidden_layers": 2}, "num_hidden_layers is 2: EAGLE-3"),
     "no width": (files.state(), {"hidden_size": None}, "hidden_size is None: it must be a whole number"),
     "a huge number": (files.state(), {"intermediate_size": 10**12}, "intermediate_size is 1000000000000"),
+    "an epsilon of 400 digits": (files.state(), {"rms_norm_eps": 10**400}, "rms_norm_eps is 10+"),
     "another activation": (files.state(), {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     "no scaling of positions": (
         files.state(), {"rope_scaling": {"type": "linear"}}, "the scaling of positions .* cannot be used"

@@ -104,6 +104,11 @@ ROWS: dict[str, Row] = {
     "layers of 400 digits": Row(
         base(settings(num_hidden_layers=10**400)), "names 10+ … 0+ layers, models have 1 to 1000", AGAIN
     ),
+    "a kind that is a list": Row(
+        base(settings(model_type=["llama"])), r"model_type \['llama'\], which transformers", "upgrade"
+    ),
+    "a width of 0": Row(base(settings(hidden_size=0)), "names a hidden_size of 0", AGAIN),
+    "a head of 400 digits": Row(base(settings(head_dim=10**400)), "too large", "check its config.json"),
     "a projection of whole numbers": Row(
         kind_of_weight(PROJECTION, torch.int64), "q_proj.weight in model.safetensors is of kind I64", AGAIN
     ),

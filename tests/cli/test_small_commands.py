@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,21 @@ def test_a_folder_is_read_by_its_config_alone(capsys, tmp_path):
     record = json.loads(lines(capsys, "--model", str(tmp_path), "--device", "cpu", "--json")[-1])
     assert record["model"]["attention"] == "MQA"
     assert record["kv_bytes_per_token"] == 2 * 2 * 8 * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"vocab_size": 10**400}, "vocabulary is 10+"),
+        ({"num_experts": "x"}, "chooses among experts"),
+        ({"model_type": [], "hidden_size": 0}, "hidden size is 0"),
+    ],
+)
+def test_a_config_that_makes_no_sense_gets_a_sentence(capsys, tmp_path, change, said):
+    config = dict.fromkeys(("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"), 1)
+    (tmp_path / "config.json").write_text(json.dumps(config | change), encoding="utf-8")
+    assert main(["roofline", "--model", str(tmp_path)]) == 2
+    assert re.search(said, capsys.readouterr().err)
 
 
 def test_a_device_without_a_known_memory_is_not_called_too_small(capsys):

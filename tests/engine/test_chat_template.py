@@ -148,6 +148,12 @@ def test_the_process_ends_with_its_renderer():
     assert process.poll() is not None
 
 
+@pytest.mark.skipif(not hasattr(os, "getpgid"), reason="needs groups of processes")
+def test_a_signal_to_the_terminal_s_group_leaves_the_process_alone_from_its_start(hasty):
+    hasty.render("", [], {})
+    assert os.getpgid(hasty._process.pid) != os.getpgid(0)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_renders_with_a_process_of_its_own(hasty):
     hasty.render("", [], {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 from fits import RATES
@@ -15,8 +16,9 @@ from medusa_core.training.config import Medusa1Config
 from medusa_core.training.fit.plan import PLAN, first_plan, read_plan, size_plan, write_plan
 from medusa_core.training.fit.prompts import HELDOUT, HeldOut, read_heldout, write_heldout
 from medusa_core.training.fit.report import _part
-from medusa_core.training.fit.run import DONE, _once, _training
+from medusa_core.training.fit.run import DONE, _once, _training, run_fit
 from medusa_core.training.fit.settings import FitConfig
+from medusa_core.training.run_folder import write_record
 
 BROKEN = {"cut": b'{"a": 1', "a list": b"[1]", "brackets": b"[" * 100_000}
 
@@ -82,6 +84,16 @@ def test_a_damaged_result_names_the_stage_to_do_again(tmp_path, name):
     refused(lambda: _training(config, recipes), "result.json is missing or damaged")
     (run / "result.json").write_bytes(BROKEN[name])
     refused(lambda: _training(config, recipes), "take 'heads' out of .*done.json to do that stage again")
+
+
+def test_a_result_that_was_deleted_names_the_stage_to_do_again(tmp_path):
+    config = FitConfig(out=str(tmp_path))
+    plan = size_plan(first_plan(config, 64, 128), config, RATES)
+    write_record(tmp_path / DONE, {"answers": 1.0, "heads": 1.0, "calibration": 1.0})
+    prepared = SimpleNamespace(plan=plan)
+    refused(
+        lambda: run_fit(config, prepared, print), "fitted is missing: take 'calibration' out of .*done.json"
+    )
 
 
 def test_damaged_accuracies_of_the_result_end_in_one_line(tmp_path):

@@ -79,7 +79,7 @@ REFUSED = [
     ("compare", {"against": "mtp+lookup"}, "or use --method medusa"),
     ("compare", {"repetitions": 4}, "choose 1 to 3"),
     ("compare", {"against": "medusa"}, "Both lanes are the same run"),
-    ("compare", {"against": "/etc"}, "method is '/etc'"),
+    ("compare", {"against": "/etc"}, "against: method is '/etc'"),
 ]
 
 

@@ -142,6 +142,13 @@ def test_a_saved_tree_loads_here_and_on_the_command_line(tmp_path):
     assert head_stats.read_stats(json.dumps(SHIPPED), LAB, "file").shown == ((0,), (1,), (0, 0))
 
 
+def test_a_saved_tree_may_have_passed_through_an_editor_that_begins_files_with_a_mark(tmp_path):
+    file = tmp_path / "tree.json"
+    file.write_text("\ufeff" + head_stats.tree_text(LAB, head_stats.tree_of(LAB, 7)), encoding="utf-8")
+    assert load_tree(str(file)).size == 7
+    assert trees._load(str(file), LAB)[0].shown
+
+
 def test_saved_numbers_load_here_and_in_a_search(tmp_path):
     text = head_stats.measurements_text(TIMED)
     file = tmp_path / "a.json"

@@ -87,6 +87,7 @@ def test_weights_of_fewer_bits_make_a_step_shorter_but_not_a_draft():
         ('{"model": "3B", "device": "a100", "bits": "many"}', "no shape is called ''"),
         ("no JSON", "no shape is called ''"),
         ("[1]", "no shape is called ''"),
+        ("[" * 5000, "no shape is called"),
     ],
 )
 def test_what_cannot_be_computed_is_said(asked, words):

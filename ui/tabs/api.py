@@ -51,7 +51,10 @@ def build(session: Session) -> None:
         """Time two methods on one text, and say whether their outputs are equal."""
         if type(repetitions) is not int or not 1 <= repetitions <= MOST_REPETITIONS:
             raise MedusaError(f"repetitions is {repetitions!r:.40}: choose 1 to {MOST_REPETITIONS}")
-        other = _with_weights(session, settings_from_outside({"method": against}))
+        try:
+            other = _with_weights(session, settings_from_outside({"method": against}))
+        except MedusaError as error:
+            raise MedusaError(f"against: {error}") from error
         request = CompareRequest(prompt, settings, repetitions, SecondLane(method=other.method, copies=False))
         measured = _finished(session, request, page, MeasuredUpdate)
         runs = {name: _figures(run) for name, run in measured.medians.items()}

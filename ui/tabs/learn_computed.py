@@ -203,7 +203,7 @@ def answered(asked: str, figures: Figures | None) -> str:
     try:
         given = json.loads(asked)
         model, device, bits = str(given["model"])[:200], str(given["device"])[:200], int(given["bits"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         model, device, bits = "", "", BITS
     return json.dumps(expectation(model, device, figures, bits))
 

@@ -5,6 +5,7 @@ V vocabulary · V' draft vocabulary · d hidden size · H query heads · G key-v
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -244,6 +245,6 @@ def _scaling(rope: Any) -> dict[str, Any] | None:
 def _number(config: dict[str, Any], name: str, default: float) -> float:
     value = config.get(name)
     value = default if value is None else value
-    if type(value) not in (int, float) or not 0 < value < float("inf"):
+    if type(value) not in (int, float) or not 0 < value <= sys.float_info.max:
         raise MedusaError(f"{name} is {value!r}: it must be a number above 0")
     return float(value)

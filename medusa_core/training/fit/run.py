@@ -109,6 +109,8 @@ def run_fit(config: FitConfig, prepared: Prepared, watch: OnProgress) -> dict:
         write_result(trained, engine, _heldout(config, plan, engine, folder), plan, fitted, watch)
 
     def report() -> None:
+        if not fitted.is_dir():
+            raise MedusaError(f"{fitted} is missing: {_again(folder, 'calibration')}")
         measured = measure(config, plan, fitted, prompts.read_heldout(folder / prompts.HELDOUT), watch)
         if stages.is_embedded(config):
             measured["model"]["base"] = "the embedded model"

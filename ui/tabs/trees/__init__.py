@@ -177,7 +177,7 @@ def _load(path: str, stats: HeadStats) -> tuple[Any, str]:
     """Load the visitor's file; a faulty one is reported and changes nothing."""
     try:
         with Path(path).open("rb") as file:
-            text = file.read(head_stats.MOST_BYTES + 1).decode("utf-8", errors="replace")
+            text = file.read(head_stats.MOST_BYTES + 1).decode("utf-8-sig", errors="replace")
         new = head_stats.read_stats(text, stats, "from your file")
     except MedusaError as error:
         _warn(error)
