@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         raise MedusaError(f"--max-new-tokens is {args.max_new_tokens}, the smallest is 1: raise it")
     out = check_output_file(args.out, "--out")
     engine = load_with_line(read_settings(LoadConfig, args))
-    heads_of(engine)  # raises where there are no heads, before the prompts are read
+    _, heads = heads_of(engine)  # raises where there are none, before the prompts are read
     prompts = chosen_prompts(args, engine)
     effort = Effort(args.max_new_tokens, sizes, args.rounds if args.latency else 0)
     found = _measured(engine, prompts, effort)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
         out.write_text(json.dumps(found.record(engine), ensure_ascii=False) + "\n", encoding="utf-8")
     except OSError as error:
         raise MedusaError(f"cannot write {out} ({error.strerror}): name another file") from error
-    print(f"{args.out}: first guesses right {[row[0] for row in found.accuracies.shares]}")
+    print(f"{args.out}: {heads.label}, first guesses right {[row[0] for row in found.accuracies.shares]}")
 
 
 def _measured(engine: Engine, prompts: Sequence[Sequence[int]], effort: Effort) -> HeadMeasurement:
