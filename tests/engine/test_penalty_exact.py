@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import plain_penalty
 import pytest
-import test_exact_sampling as sampling
 import tiny
 import torch
-from chi_square import LEAST_P, joint, p_value
-from test_exact_sampling import small_model  # noqa: F401, a fixture
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine import RunState
@@ -89,41 +86,3 @@ def test_a_text_that_is_continued_or_changed_is_penalised_as_a_fresh_one(engine)
         assert text == tiny.emitted(engine.stream(prompt, config))
         prompt = [*prompt, *text[:5], 7]  # cut, and another token after it
         state.cache.truncate(len(prompt) - 1)
-
-
-SAMPLED = {"temperature": sampling.TEMPERATURE, "penalty": 1.5, "penalty_window": 3, "min_p": 0.05}
-
-
-def joint_distribution(model, *, same_window=False):
-    """Exact probabilities of three new tokens, by the slow way.
-
-    ``same_window``: as the public code has it, which penalises each new token by the prompt's window.
-    """
-
-    def next_p(text):
-        logits = model(torch.tensor([text])).logits[0, -1]
-        context = sampling.PROMPT if same_window else text
-        logits = plain_penalty.penalised(logits, context, SAMPLED["penalty"], SAMPLED["penalty_window"])
-        logits = plain_penalty.likely(logits, SAMPLED["temperature"], SAMPLED["min_p"])
-        return torch.softmax(logits.double() / SAMPLED["temperature"], dim=-1)
-
-    return joint(next_p, sampling.PROMPT, sampling.V)
-
-
-@pytest.fixture(scope="module")
-def distributions(small_model):  # noqa: F811
-    """The right one, and one that is wrong."""
-    return joint_distribution(small_model), joint_distribution(small_model, same_window=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "rule"),
-    [("none", "match"), *((name, rule) for name in ("medusa", "ngram") for rule in ("match", "rejection"))],
-)
-def test_sampled_text_has_exactly_the_processed_distribution(small_model, distributions, method, rule):  # noqa: F811
-    found = sampling.sampled_counts(small_model, method=method, acceptance=rule, **SAMPLED)
-    right, wrong = distributions
-    assert found[right == 0].sum() == 0  # tokens that min-p masks are never drawn
-    assert p_value(found, right, 40) > LEAST_P
-    assert p_value(found, wrong + 1e-6, 40) < LEAST_P

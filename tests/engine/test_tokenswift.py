@@ -6,6 +6,7 @@ import gc
 import weakref
 from dataclasses import replace
 
+import chi_square
 import pytest
 import tiny
 import torch
@@ -208,3 +209,23 @@ def test_heads_guess_from_the_text_as_they_do_in_a_run(swift):
     fresh.linear.data.zero_()
     assert type(draft)(fresh).is_untrained(swift.target)
     assert torch.equal(fresh.states(hidden)[-1], hidden)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["match", "rejection"])
+def test_sampled_text_keeps_the_models_own_distribution(rule):
+    """In the public code a draw a path biases the first tokens."""
+    config = tiny.tiny_config(kv_heads=2, vocab_size=8, initializer_range=0.25)
+    model = tiny.build_model(config, seed=3)
+
+    def next_p(text):
+        return torch.softmax(model(torch.tensor([text])).logits[0, -1].double() / 1.2, dim=-1)
+
+    prompt, runs = tiny.random_tokens(40, seed=2, vocabulary=8), 2000  # longer than what a draft sees
+    engine = with_tokenswift(tiny.build_engine(model, None, tokenizer=False))
+    settings = {"method": "tokenswift", "tree": "cartesian-2x3x2", "draft_budget": 32, "draft_sinks": 8}
+    found, accepted = chi_square.counted(
+        engine.target, engine.drafts, prompt, runs, temperature=1.2, acceptance=rule, **settings
+    )
+    assert chi_square.p_value(found, chi_square.joint(next_p, prompt, 8), 40) > chi_square.LEAST_P
+    assert accepted > runs / 5

@@ -9,27 +9,26 @@ from functools import partial
 
 import plain_penalty
 import pytest
-import table_models
 import tiny
 import torch
-from chi_square import LEAST_P, counted, joint, p_value
+from chi_square import LEAST_P, p_value
 from hypothesis import given
 from hypothesis import strategies as st
+from table_models import TEMPERATURE, counted, wanted
 from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from medusa_core.acceptance.logits.processor import processor_of, top_k_only, top_p_only
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters._options import idle_options
-from medusa_core.drafters.draft_model.draft import ModelDraft
 
-V, RUNS = 5, 500
-PROMPT = [1, 2, 0, 1, 2, 3, 1, 2, 4, 1, 2]
-BOTH = {"temperature": 1.2, "top_k": 4, "top_p": 0.85, "min_p": 0.06}
+RUNS = 500
+TREE = {"method": "draft_model", "draft_depth": 2}
+BOTH = {"temperature": TEMPERATURE, "top_k": 4, "top_p": 0.85, "min_p": 0.06}
 PATHS = {
-    "draws by p/q": ("draft_model", "rejection", {"draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}),
-    "the likeliest guesses": ("draft_model", "match", {"draft_top_k": 2, "draft_depth": 2, "draft_nodes": 4}),
-    "suffixes": ("suffix", "rejection", {"suffix_least": 0.02}),
-    "n-grams": ("ngram", "match", {"draft_depth": 2}),
+    "draws by p/q": ("rejection", TREE | {"draft_top_k": 3, "draft_nodes": 9}),
+    "the likeliest guesses": ("match", TREE | {"draft_top_k": 2, "draft_nodes": 4}),
+    "suffixes": ("rejection", {"method": "suffix", "suffix_least": 0.02}),
+    "n-grams": ("match", {"method": "ngram", "draft_depth": 2}),
 }
 FAST = {"draws by p/q", "suffixes"}
 
@@ -58,33 +57,17 @@ def test_a_run_judges_every_node_by_what_is_left(engine):
         assert all(p > 0 for node in step.verdict.path[1:] for p in [step.verdict.statistics.p[node]])
 
 
-def wanted(**settings):
-    """Exact probabilities of three new tokens [V, V, V]."""
-    table = table_models.tables(V)[0]
-
-    def next_p(text):
-        logits = plain_penalty.truncated(table[text[-2], text[-1]], **settings)
-        return (logits.double() / settings["temperature"]).softmax(dim=-1)
-
-    return joint(next_p, PROMPT, V)
-
-
-def counts(method, rule_name, settings):
-    target, small = map(table_models.TableTarget, table_models.tables(V))
-    settings = {"method": method, "acceptance": rule_name, **BOTH, **settings}
-    return counted(target, {"draft_model": ModelDraft(small)}, PROMPT, RUNS, **settings)
-
-
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in PATHS]
 )
 def test_sampled_text_has_exactly_the_truncated_distribution(name):
-    found, accepted = counts(*PATHS[name])
+    rule, settings = PATHS[name]
+    found, accepted = counted(RUNS, acceptance=rule, **settings, **BOTH)
     right = wanted(**BOTH)
     assert found[right == 0].sum() == 0  # tokens left out are never drawn
     assert accepted > RUNS / 5
     assert p_value(found, right) > LEAST_P
-    assert p_value(found, wanted(temperature=BOTH["temperature"])) < LEAST_P
+    assert p_value(found, wanted()) < LEAST_P
 
 
 def test_at_temperature_0_they_count_for_nothing_and_are_named():
