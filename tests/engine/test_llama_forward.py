@@ -15,7 +15,6 @@ from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
 from native_case import CONTEXT, VOCABULARY, off, run, text
-from slow_llama import slow_forward
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
 from medusa_core.errors import MedusaError
@@ -103,7 +102,6 @@ def some_library(llama_libraries, request):
     return llama_libraries("" if request.param == "largest" else request.param)
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
@@ -127,21 +125,6 @@ def test_it_gives_the_logits_and_states_of_transformers(name, dtype, llama_libra
     else:  # rounding less often than transformers does
         assert statistics.mean(mine) <= statistics.mean(theirs)
         assert max(mine) < 1.5 * max(theirs)
-
-
-@pytest.mark.parametrize("name", MODELS)
-@torch.inference_mode()
-def test_it_gives_what_the_forward_written_row_by_row_gives(name, library):
-    """A tree over a text that is longer than a window."""
-    model, forward = built(MODELS[name], library, torch.float32)
-    target, prompt, parents = Target(model), short(45), random_parents(12, 2)
-    tree, last = tree_of(parents), len(prompt) - 1
-    logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), read(forward, prompt)[0])
-    above = [*range(-1, last), last, *(parent + len(prompt) for parent in parents[1:])]
-    kinds, window = target.layer_kinds, target.masks.window
-    found = slow_forward(model, kinds, window, [*prompt, *tree.tokens.tolist()], above)
-    torch.testing.assert_close(logits, found[0][len(prompt) :], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(hidden, found[1][len(prompt) :], atol=1e-4, rtol=1e-4)
 
 
 def all_of(model, tokens, layers):
