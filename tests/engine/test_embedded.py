@@ -118,17 +118,15 @@ def test_a_chat_reads_like_the_training_dialogues(shipped):
 
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.stem)
 def test_a_recorded_run_is_whole_and_its_verdicts_follow_from_its_numbers(file):
+    """That its parts agree is checked when it is read."""
     trace = read_trace(file)
     assert trace.model.base == "embedded"
-    assert trace.output.token_ids == [token for step in trace.steps for token in step.emitted]
-    shape = trace.config.tree  # none where each step grows its own
+    rule, shape = trace.config.acceptance, trace.config.tree  # no shape where each step grows its own
     for step in trace.steps:
         if shape is not None:
             depths = Topology.from_choices(shape).depths
             assert [node.depth for node in step.nodes] == depths[: len(step.nodes)]
-        for node in step.nodes[1:]:
-            if trace.config.acceptance == "typical":
-                bar = min(trace.config.epsilon, trace.config.delta * math.exp(-node.entropy))
-                assert node.threshold == pytest.approx(bar, rel=1e-4)
-                assert node.passes == (node.p > node.threshold)
-        assert [node.id for node in step.nodes if node.accepted] == step.path
+        for node in step.nodes[1:] if rule.name == "typical" else ():
+            bar = min(rule.settings["epsilon"], rule.settings["delta"] * math.exp(-node.entropy))
+            assert node.threshold == pytest.approx(bar, rel=1e-4)
+            assert node.passes == (node.p > node.threshold)
