@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import families
 import pytest
 import tiny
 import torch
@@ -59,15 +58,6 @@ def test_each_row_is_the_single_run(engine, settings, size):
     rows, most = decoded(engine, PROMPTS, config, size)
     assert rows == alone(engine, PROMPTS, config)
     assert most == size
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("name", families.FAMILIES)
-def test_every_family_decodes_a_batch(name):
-    engine = tiny.build_engine(family_model(name), None, tokenizer=False)
-    config = GenerationConfig.of(method="ngram", max_new_tokens=12)
-    prompts = [tiny.random_tokens(length, seed=length) for length in (5, 3, 12)]
-    assert decoded(engine, prompts, config, 3)[0] == alone(engine, prompts, config)
 
 
 def test_the_forward_in_c_is_shared(model, library, monkeypatch):

@@ -10,12 +10,11 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import draft_size, load_draft, make_drafter, owner_of
 from medusa_core.drafters.block.drafter import BlockDrafter
 from medusa_core.drafters.block.model import block_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 
 SETTINGS = {"method": "block", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 10}
 
@@ -89,21 +88,6 @@ def test_its_folder_is_recognised_and_counted(engine, tmp_path):
     assert size.weights == sum(one.numel() for one in draft.tensors())
     drafter = make_drafter(engine.target, {"block": draft}, GenerationConfig.of(**SETTINGS))
     assert size.cache_per_row == pytest.approx(drafter.cache_bytes_for(1000) / 1004 / 4)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_greedy_output_is_plain_decoding_s_on_the_embedded_model(dtype, tmp_path):
-    engine = load_engine(LoadConfig(dtype=dtype, device="cpu"))
-    if not engine.target.choice.exact:
-        pytest.skip(engine.info.forward)
-    drafting = block_files.with_block(engine, tmp_path)
-    prompt = tiny.random_tokens(60, 4, vocabulary=4000)
-
-    def tokens(**settings):
-        config = GenerationConfig.of(max_new_tokens=30, ignore_eos=True, **settings)
-        return tiny.emitted(drafting.stream(prompt, config))
-
-    assert tokens(**SETTINGS) == tokens(method="none")
 
 
 def _without_a_tensor(folder):

@@ -65,18 +65,6 @@ def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
         read += [tokens[node] for node in path]
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek-v3", "gpt2"])
-@pytest.mark.parametrize("method", ["none", "medusa", "ngram"])
-def test_runs_give_transformers_own_greedy_tokens(name, method):
-    """Over caches of any shape."""
-    model = family_model(name)
-    engine = engine_of(model)
-    prompt = tiny.random_tokens(7, seed=7)
-    steps = tiny.run(engine, prompt, method=method, max_new_tokens=20)
-    assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, 20)
-
-
 @pytest.mark.parametrize("name", ["gemma3", "phi"])
 def test_the_texts_of_a_batch_share_a_forward(name):
     model = family_model(name)

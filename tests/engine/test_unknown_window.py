@@ -17,7 +17,7 @@ from transformers import DynamicCache, MistralConfig
 
 from medusa_core import generate, load
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.model.masks import FULL, SLIDING, LayerMasks
+from medusa_core.model.masks import LayerMasks
 
 PROMPT = [1, 2, 0, 3, 7, 5, 5, 9, 4, 2]
 WINDOW = 4  # less than the prompt has
@@ -72,20 +72,6 @@ def test_so_it_is_inside_generate_and_from_files(tmp_path, engine_folder):
         torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False
     )
     assert ours[0, len(PROMPT) :].tolist() == expected
-
-
-def test_a_class_that_knows_a_window_keeps_it():
-    small = {
-        name: value
-        for name, value in tiny.tiny_config(2).to_dict().items()
-        if name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    }
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    config = MistralConfig(**small, **heads, sliding_window=WINDOW)
-    config._attn_implementation = "sdpa"
-    assert LayerMasks.of(config) == LayerMasks(frozenset({SLIDING}), WINDOW, "sdpa")
-    config.sliding_window = None
-    assert LayerMasks.of(config).kinds == {FULL}
 
 
 class _SetsItsOwn(MistralConfig):
