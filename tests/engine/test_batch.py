@@ -26,6 +26,7 @@ ROWS = [
     {"method": "medusa", "acceptance": "typical", "temperature": 0.8},
     {"method": "medusa", "temperature": 0.8},
     {"method": "none", "stop": ("cb",)},
+    {"method": "medusa", "penalty": 1.4, "penalty_window": 7},
 ]
 
 
@@ -50,7 +51,7 @@ def alone(engine, prompts, config):
     return found
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample
 @pytest.mark.parametrize("settings", ROWS, ids=str)
 @pytest.mark.parametrize("size", [4, 2])
 def test_each_row_is_the_single_run(engine, settings, size):
@@ -73,7 +74,8 @@ def test_the_forward_in_c_is_shared(model, library, monkeypatch):
     assert rows == [3] * 6
 
 
-def test_heads_are_asked_once_for_all_texts(engine, monkeypatch):
+@pytest.mark.parametrize("tree", ["cartesian-3x2x2", "dynamic-9"])
+def test_heads_are_asked_once_for_all_texts(engine, monkeypatch, tree):
     """And each text has the tree that it has alone, near the end of the context a shallower one."""
     asked = []
     real = MedusaHeads.forward
@@ -82,7 +84,7 @@ def test_heads_are_asked_once_for_all_texts(engine, monkeypatch):
         "forward",
         lambda self, hidden, first: asked.append(len(hidden)) or real(self, hidden, first),
     )
-    config = GenerationConfig.of(tree="cartesian-3x2x2", max_new_tokens=8, ignore_eos=True)
+    config = GenerationConfig.of(tree=tree, max_new_tokens=8, ignore_eos=True)
     prompts = [tiny.random_tokens(length, seed=length) for length in (5, 90, 12)]  # 96 is the context
     trees = {number: [] for number in range(3)}
     for number, step in engine.stream_batch(prompts, config, 3):

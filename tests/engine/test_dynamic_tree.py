@@ -69,17 +69,6 @@ def test_a_greedy_run_writes_what_the_model_alone_writes(engine):
         assert engine.fixed_tree(GenerationConfig.of(tree=name)) is None
 
 
-def test_texts_of_a_batch_have_trees_of_their_own(engine):
-    config = GenerationConfig.of(tree="dynamic-9", max_new_tokens=20, ignore_eos=True)
-    prompts = [tiny.random_tokens(5, seed) for seed in range(3)]
-    together = {n: [] for n in range(3)}
-    for number, step in engine.stream_batch(prompts, config, 3):
-        together[number].append((step.tree.parents, step.tree.tokens.tolist(), step.emitted))
-    for number, prompt in enumerate(prompts):
-        alone = [(s.tree.parents, s.tree.tokens.tolist(), s.emitted) for s in engine.stream(prompt, config)]
-        assert together[number] == alone
-
-
 def test_it_stays_within_the_context(engine):
     room = 12
     prompt = tiny.random_tokens(engine.target.context - room, 3)

@@ -10,6 +10,7 @@ import tiny
 import torch
 from greedy_texts import EMBEDDED, KINDS
 
+from medusa_core.api import load
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.evaluation.prompts import shipped_prompts
@@ -80,11 +81,9 @@ def tokens(engine, prompt, **settings):
     return tiny.emitted(engine.stream(prompt, config))
 
 
-@pytest.mark.parametrize("number", [0, pytest.param(5, marks=pytest.mark.slow)])
-def test_medusa_equals_plain_decoding(embedded, number):
+def test_medusa_equals_plain_decoding(embedded):
     """Behind a prompt of 90 tokens."""
-    prompt = shipped_prompts(embedded)[number]
-    prompt = (prompt * 60)[:90]
+    prompt = (shipped_prompts(embedded)[0] * 60)[:90]
     plain = tokens(embedded, prompt, method="none")
     assert {tree: tokens(embedded, prompt, tree=tree) == plain for tree in TREES} == dict.fromkeys(
         TREES, True
@@ -92,10 +91,12 @@ def test_medusa_equals_plain_decoding(embedded, number):
 
 
 @pytest.mark.slow
-def test_medusa_equals_plain_decoding_on_every_shipped_prompt(embedded):
-    for prompt in shipped_prompts(embedded):
-        plain = tokens(embedded, prompt, method="none")
-        assert all(tokens(embedded, prompt, tree=tree) == plain for tree in TREES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_medusa_equals_plain_decoding_on_every_shipped_prompt(kind, library):
+    engine = load(device="cpu", **KINDS[kind])
+    for prompt in shipped_prompts(engine):
+        plain = tokens(engine, prompt, method="none")
+        assert all(tokens(engine, prompt, tree=tree) == plain for tree in TREES)
 
 
 def test_a_node_gets_the_bits_of_its_token_alone(embedded):

@@ -67,15 +67,6 @@ def test_a_rule_judges_by_the_processed_distribution(engine, rule):
         text += step.emitted
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_each_text_of_a_batch_has_its_own_window(engine, size):
-    config = GenerationConfig.of(max_new_tokens=16, penalty=1.4, penalty_window=7)
-    found = [[] for _ in PROMPTS]
-    for number, step in engine.stream_batch(PROMPTS, config, size):
-        found[number] += step.emitted
-    assert found == [tiny.emitted(engine.stream(prompt, config)) for prompt in PROMPTS]
-
-
 def test_a_text_that_is_continued_or_changed_is_penalised_as_a_fresh_one(engine):
     """The cache of a run before is kept, the window is always that of the prompt that is given."""
     config = GenerationConfig.of(max_new_tokens=8, penalty=1.4, penalty_window=9)
