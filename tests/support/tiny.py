@@ -201,10 +201,16 @@ def run(engine, prompt=PROMPT, **settings) -> list[Step]:
 
 def recorded(engine, config, prompt=PROMPT) -> TraceBuilder:
     """The trace builder of a run, after all its steps."""
-    builder = TraceBuilder(engine, config, prompt)
-    for step in engine.stream(prompt, config):
+    return traced(engine, config, prompt)[0]
+
+
+def traced(engine, config, prompt=PROMPT, most_steps: int | None = None) -> tuple[TraceBuilder, list[Step]]:
+    """The trace builder of a run's first steps, or of all, and these steps."""
+    builder, steps = TraceBuilder(engine, config, prompt), []
+    for step in itertools.islice(engine.stream(prompt, config), most_steps):
         builder.add(step)
-    return builder
+        steps.append(step)
+    return builder, steps
 
 
 def transformers_greedy(model, prompt, count) -> list[int]:
