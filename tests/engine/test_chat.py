@@ -12,10 +12,9 @@ import torch
 from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
 from medusa_core import Conversation, MedusaError
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.engine import RunState
 from medusa_core.engine.chat import Message, turn_end
-from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.stopping import text_before_stop
 
@@ -323,21 +322,20 @@ def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
         Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))
 
 
-def test_the_embedded_model_answers():
+def test_the_embedded_model_answers(shipped):
     """The shipped model and its template; a reply ends where the next question would start."""
-    engine = load_engine(LoadConfig(dtype="float32"))
-    conversation = Conversation(engine)
+    conversation = Conversation(shipped)
     assert conversation.turn_end.stop == ("\nUser:",)
     for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
         reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=40))
         assert reply.summary.text.strip()
         assert "User:" not in reply.summary.text
-        assert reply.summary.token_ids == tiny.emitted(engine.stream(reply.prompt, reply.config))
+        assert reply.summary.token_ids == tiny.emitted(shipped.stream(reply.prompt, reply.config))
     assert reply.reused > 15
 
 
-def test_the_embedded_model_talks_of_a_story_as_a_and_b_and_of_all_else_as_user_and_assistant():
-    conversation = Conversation(load_engine(LoadConfig(dtype="float32")))
+def test_the_embedded_model_talks_of_a_story_as_a_and_b_and_of_all_else_as_user_and_assistant(shipped):
+    conversation = Conversation(shipped)
     rendered = []
     for text in ("What is 3 + 4?", "Tell me a story about a fox.", "What happened next?", "Add 5 and 6."):
         reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=8))

@@ -15,12 +15,11 @@ from eagle3_slow import SlowDraft
 from golden import Golden, golden_rows
 from safetensors.torch import load_file, save_file
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import make_drafter
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
-from medusa_core.loading.load import load_engine
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
 EVERY = list(range(tiny.VOCABULARY))  # a draft vocabulary that is the target's
@@ -188,8 +187,7 @@ def engine_of(tmp_path_factory):
             (part / "config.json").write_text(json.dumps(config | {"draft_vocab_size": 150}))
             save_file(load_file(heads / "model.safetensors") | overlay, part / "model.safetensors")
             heads = part
-        names = {"model": str(models / "target"), "heads": str(heads)}
-        return load_engine(LoadConfig(**names, dtype="float32", device="cpu"))
+        return tiny.load_from(models / "target", heads)
 
     return load
 
@@ -228,8 +226,7 @@ def test_the_pickle_holds_the_same_weights(engine_of, golden, tmp_path):
     models = golden.models() / "models"
     shutil.copy(models / "draft" / "config.json", tmp_path)
     shutil.copy(models / "draft" / "pytorch_model.bin", tmp_path)
-    names = {"model": str(models / "target"), "heads": str(tmp_path)}
-    pickled = load_engine(LoadConfig(**names, dtype="float32", device="cpu"))
+    pickled = tiny.load_from(models / "target", tmp_path)
     whole = engine_of(golden, "whole vocabulary")
     both = [list(one.drafts["eagle3"].tensors()) for one in (pickled, whole)]
     assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))

@@ -6,14 +6,13 @@ import json
 import math
 
 import pytest
+import tiny
 import torch
 from transformers import AutoConfig
 
 from medusa_core.checkpoints.locate import embedded_model, has_adapter, tree_beside
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.loading.load import load_engine
 from medusa_core.trace.format import read_trace
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -71,7 +70,7 @@ def test_a_gpu_gets_a_larger_tree(shipped):
 
 def test_plain_decoding_is_by_the_model_that_the_heads_were_trained_with(shipped):
     """The adapter of their training is merged into the base, so every drafter has the same target."""
-    bare = load_engine(LoadConfig(heads="none", dtype="float32", device="cpu"))
+    bare = tiny.load_from(heads="none")
     assert bare.drafts == {}
     assert not has_adapter(embedded_model() / HEADS_FOLDER)
     ids = torch.tensor([shipped.encode("Once upon a time, there was a little girl who had a red ball.")])

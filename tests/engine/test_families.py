@@ -10,9 +10,7 @@ from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_mo
 from transformers import AutoModelForMultimodalLM
 
 from medusa_core.checkpoints.lm_head import read_lm_head
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
@@ -212,9 +210,8 @@ def whole_model(name):
 def test_it_is_loaded_whole_and_decodes_text(name, tmp_path):
     model = whole_model(name)
     model.save_pretrained(tmp_path)
-    load = LoadConfig(str(tmp_path), dtype="float32", device="cpu")
-    assert estimate_memory(load).parameters > 0
-    engine = load_engine(load)
+    assert estimate_memory(tiny.load_config(tmp_path)).parameters > 0
+    engine = tiny.load_from(tmp_path)
     head = model.get_output_embeddings().weight
     assert torch.equal(engine.target.model.get_output_embeddings().weight, head)
     assert torch.equal(read_lm_head(tmp_path), head)

@@ -11,14 +11,13 @@ import torch
 from golden import golden_rows
 from hydra_heads import hydra_draft, slow_state, slow_tree
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.hydra.draft import HydraDraft
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
-from medusa_core.loading.load import load_engine
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -141,7 +140,7 @@ HALF = 2e-3  # effect of weights rounded to float16
 @functools.cache
 def golden_engine(golden, kind):
     heads = golden.models() / "models" / kind.replace("-", "_")
-    return load_engine(LoadConfig(heads=str(heads), dtype="float32", device="cpu"))
+    return tiny.load_from(heads=heads)
 
 
 def kinds(golden):

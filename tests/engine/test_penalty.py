@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from medusa_core.acceptance.logits.penalty import ContextualPenalty
 from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import PLUS
 from medusa_core.drafters import method as method_of
-from medusa_core.loading.load import load_engine
 
 V = 6  # so few that tokens come back, and leave the window while another copy stays
 
@@ -131,7 +130,7 @@ def test_the_public_codes_window_0_is_every_token_of_the_text(golden):
 
 @both
 def test_greedy_text_is_the_recorded_one_of_one_token_at_a_time(golden):
-    engine = load_engine(LoadConfig(str(golden.models() / "model"), dtype="float32", device="cpu"))
+    engine = tiny.load_from(golden.models() / "model")
     runs = [run for run in golden.recorded()["runs"] if run["mode"] == "penalty" and run["one_token_greedy"]]
     assert len(runs) == (6 if golden.full else 2)
     for run in runs:

@@ -171,7 +171,7 @@ def test_an_adapter_is_merged_into_a_packed_base(plain, tmp_path):
     ids = torch.tensor([PROMPTS[0]])
     with torch.inference_mode():
         bare, merged = (
-            tiny.load_from(plain, heads=source, quantize="4bit").target.model(ids).logits
+            tiny.load_from(plain, source, quantize="4bit").target.model(ids).logits
             for source in ("none", str(heads))
         )
         right = adapted(ids).logits

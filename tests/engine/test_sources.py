@@ -48,12 +48,12 @@ def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model
         heads = public_state(tiny.random_heads(model, count))
         folder = write(tmp_path / str(count), heads, config={BASE_KEY: BASE})
         hub_repository(hub, "a/heads", folder, revision, commit=str(count) * 40)
-    assert medusa_draft(tiny.load_from("", heads="a/heads")).heads.count == 2
-    assert medusa_draft(tiny.load_from("", heads="a/heads@refs/pr/7")).heads.count == 4
-    assert medusa_draft(tiny.load_from("", heads="a/heads@" + "2" * 40)).heads.count == 2
-    assert tiny.load_from(BASE, heads="a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
+    assert medusa_draft(tiny.load_from("", "a/heads")).heads.count == 2
+    assert medusa_draft(tiny.load_from("", "a/heads@refs/pr/7")).heads.count == 4
+    assert medusa_draft(tiny.load_from("", "a/heads@" + "2" * 40)).heads.count == 2
+    assert tiny.load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
     with pytest.raises(MedusaError, match="'a/heads@v9' is neither a folder here nor"):
-        tiny.load_from("", heads="a/heads@v9")
+        tiny.load_from("", "a/heads@v9")
 
 
 # --- folders -----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_a_folder_without_heads_is_said_to_be_one(tmp_path, engine_folder):
     with pytest.raises(MedusaError, match="are missing: no medusa_lm_head"):
         find_sources("", str(tmp_path))
     with pytest.raises(MedusaError, match="holds no heads"):
-        tiny.load_from(engine_folder, heads=str(tmp_path))
+        tiny.load_from(engine_folder, tmp_path)
 
 
 # --- when the hub says no ----------------------------------------------------------------------------------
@@ -195,6 +195,6 @@ def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
 
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):
     write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
-    loaded = tiny.load_from(engine_folder, heads=str(tmp_path / "other"))
+    loaded = tiny.load_from(engine_folder, tmp_path / "other")
     assert medusa_draft(loaded).heads.count == 5
     assert medusa_draft(loaded).tree("default").size == 16  # searched, since these heads bring no tree

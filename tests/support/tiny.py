@@ -141,9 +141,15 @@ def target_in_c(model: PreTrainedModel, library) -> Target:
     return target
 
 
-def load_from(folder, **settings) -> Engine:
-    """The engine of a folder, on the CPU in float32 unless the settings say otherwise."""
-    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
+def load_config(folder="", heads="", **settings) -> LoadConfig:
+    """How to load a folder: on the CPU in float32 unless the settings say otherwise."""
+    names = {"model": str(folder), "heads": str(heads)}
+    return LoadConfig(**names | {"dtype": "float32", "device": "cpu"} | settings)
+
+
+def load_from(folder="", heads="", **settings) -> Engine:
+    """The engine that ``load_config`` describes."""
+    return load_engine(load_config(folder, heads, **settings))
 
 
 @st.composite
