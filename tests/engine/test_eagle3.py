@@ -121,22 +121,6 @@ def test_the_context_may_end_in_mid_draft(eagle):
     assert depths[1:] == [2, 1, 0]
 
 
-def test_its_cache_holds_the_text_and_no_more(eagle):
-    """Over many steps rows of trees leave nothing behind: a text fits that fills what was reserved."""
-    config = GenerationConfig.of(**SMALL | {"draft_depth": 2})
-    drafter = make_drafter(eagle.target, eagle.drafts, config)
-    length, steps = 4, 100
-    with torch.inference_mode():
-        drafter.reserve(length + 2 * steps)
-        drafter.begin([1, 2, 0, 3], torch.randn(4, 96))
-        for _ in range(steps):
-            drafter.propose(5, 90)
-            drafter.observe([5, 6], torch.zeros(2, 96))
-            length += 2
-    assert drafter.length == length
-    assert drafter.cache_bytes == drafter.cache_bytes_for(length)
-
-
 def test_more_guesses_than_the_draft_vocabulary_has_are_not_asked_for(engine):
     eagle = eagle3_files.with_draft(engine, known=[0, 3, 7])
     steps = tiny.run(eagle, method="eagle3", draft_top_k=64, draft_depth=3, draft_nodes=128, max_new_tokens=6)

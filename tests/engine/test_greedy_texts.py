@@ -15,7 +15,6 @@ from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.evaluation.prompts import shipped_prompts
 from medusa_core.loading.load import load_engine
-from medusa_core.model.features import LAST_HIDDEN
 
 
 @pytest.fixture
@@ -97,24 +96,6 @@ def test_medusa_equals_plain_decoding_on_every_shipped_prompt(kind, library):
     for prompt in shipped_prompts(engine):
         plain = tokens(engine, prompt, method="none")
         assert all(tokens(engine, prompt, tree=tree) == plain for tree in TREES)
-
-
-def test_a_node_gets_the_bits_of_its_token_alone(embedded):
-    """The same of hidden states and logits, where equal tokens could hide a difference."""
-    target, prompt = embedded.target, tiny.random_tokens(126, 1, vocabulary=4000)
-    parents = [-1, *((node - 1) // 2 for node in range(1, 47))]
-    drafted = tiny.random_tokens(len(parents), 2, vocabulary=4000)
-    with torch.inference_mode():
-        cache = target.new_cache(200)
-        target.prefill(prompt, cache)
-        logits, hidden = target.verify(tiny.token_tree(parents, drafted), cache, LAST_HIDDEN)
-        for leaf in (46, 30, 20):
-            for node in tiny.path_to(parents, leaf):
-                alone, state = target.verify(tiny.token_tree([-1], [drafted[node]]), cache, LAST_HIDDEN)
-                assert torch.equal(alone[0], logits[node])
-                assert torch.equal(state[0], hidden[node])
-                cache.commit([0])
-            cache.truncate(len(prompt))
 
 
 # --- The last token of the context, where no guess has room, in the forms that heads are held in.

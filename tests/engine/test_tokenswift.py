@@ -68,17 +68,6 @@ def test_greedy_output_is_that_of_transformers(any_forward, rule):
     assert all(len(step.verdict.path) > 1 for step in steps if step.cache_length <= BUDGET)  # sure of depth 1
 
 
-def test_the_rows_that_a_draft_sees_take_no_more_memory_as_the_text_grows(swift):
-    config = GenerationConfig.of(method="tokenswift", **PART, max_new_tokens=70)
-    state = RunState(swift.target.new_cache(0))
-    seen = [
-        (step.cache_length, state.drafter.cache_bytes) for step in swift.stream(PROMPT, config, state=state)
-    ]
-    assert {bytes_held for length, bytes_held in seen if length <= BUDGET} == {0}
-    (held,) = {bytes_held for length, bytes_held in seen if length > BUDGET}
-    assert 0 < held < state.cache.nbytes
-
-
 @pytest.mark.parametrize("name", ["tokenswift", "tokenswift+ngram", "none"])
 def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(swift, monkeypatch, name):
     plain, caches, alive = Target.new_cache, [], []
