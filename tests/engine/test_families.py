@@ -6,7 +6,7 @@ import families
 import pytest
 import tiny
 import torch
-from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
+from families import CONTEXT, DEEP_TREE, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from transformers import AutoModelForMultimodalLM
 
 from medusa_core.checkpoints.lm_head import read_lm_head
@@ -25,8 +25,6 @@ from medusa_core.model.target import Target
 
 NEW_TOKENS = 28
 SLIDING = [name for name in FAMILIES if families.slides(name)]
-# Two branches deeper than the window, with siblings between them, so that slot and depth lie far apart.
-PARENTS = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 # The halves round alike in all families: one of each kind of attention, of positions and of experts.
 HALVES = {"llama", "qwen2-moe", "gemma2", "gemma3", "phi", "deepseek-v3", "gpt-oss", "gpt2"}
 # The second kernel of a family by default where the family stands for a kind of attention.
@@ -80,7 +78,7 @@ def branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch):
     wanted = alone(model, read)
     assert_close(logits, wanted[0])
     assert_close(hidden[0], wanted[1])
-    for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS, [0])):
+    for parents, path in ((DEEP_TREE[:9], [0, 2, 4, 6, 8]), (DEEP_TREE, [0])):
         tokens = tiny.random_tokens(len(parents), seed=len(parents))
         logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
         for node in range(len(parents)):
@@ -135,14 +133,14 @@ def test_the_window_matters(name, monkeypatch):
 @torch.inference_mode()
 def test_half_precision_runs_and_stays_near(name, kernel, subtests):
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
-    branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]
+    branch = [tokens[step] for step in tiny.path_to(DEEP_TREE, 8)]
     for dtype in (torch.bfloat16, torch.float16):
         with subtests.test(dtype=str(dtype)):
             model = family_model(name, kernel, dtype)
             target = Target(model)
             cache = target.new_cache(CONTEXT)
             target.prefill(prompt, cache)
-            logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache, LAST_HIDDEN)
+            logits, hidden = target.verify(tiny.token_tree(DEEP_TREE[:9], tokens), cache, LAST_HIDDEN)
             assert hidden.dtype == dtype
             assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
             wanted = alone(model, prompt + branch)[0].float()

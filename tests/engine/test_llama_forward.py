@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
+from families import DEEP_TREE, FAMILIES, SHORT_ROTATION, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
 from native_case import CONTEXT, VOCABULARY, off, run, text
@@ -141,8 +141,6 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
     """Two branches deeper than a window, and a second tree over rows that the first commit moved."""
     model = family_model(name)
     forward = forward_of(model, llama_libraries(""))
-    parents = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-    assert len(tiny.path_to(parents, 16)) > WINDOW
     prompt = tiny.random_tokens(prompt_length, 1)
     cache = forward.new_cache(64)
     for part in (prompt[:4], prompt[4:]):
@@ -150,10 +148,10 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
             run(forward, Rows.of_text(part, CPU, 1), cache)
             cache.commit(range(len(part)))
     for seed in (3, 4):
-        tree = tiny.token_tree(parents, tiny.random_tokens(len(parents), seed))
+        tree = tiny.token_tree(DEEP_TREE, tiny.random_tokens(len(DEEP_TREE), seed))
         logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), cache)
-        for node in range(len(parents)):
-            path = [int(tree.tokens[step]) for step in tiny.path_to(parents, node)]
+        for node in range(len(DEEP_TREE)):
+            path = [int(tree.tokens[step]) for step in tiny.path_to(DEEP_TREE, node)]
             wanted, state = alone(model, [*prompt, *path])
             torch.testing.assert_close(logits[node], wanted, atol=5e-5, rtol=5e-5)
             torch.testing.assert_close(hidden[node], state, atol=5e-5, rtol=5e-5)
