@@ -59,3 +59,12 @@ def library(llama_libraries):
 def shipped():
     """The embedded model with all that is shipped for it, in float32."""
     return tiny.load_from()
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """The same in bfloat16, with a forward that gives a row the same bits in any batch."""
+    engine = tiny.load_from(dtype="bfloat16")
+    if not engine.target.choice.exact:
+        pytest.skip(engine.info.forward)
+    return engine

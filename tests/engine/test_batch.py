@@ -6,7 +6,6 @@ import pytest
 import tiny
 import torch
 from families import CONTEXT, FAMILIES, WINDOW, family_model
-from test_greedy_texts import embedded  # noqa: F401, a fixture
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -123,7 +122,7 @@ def test_a_prompt_without_tokens_is_named(engine):
 
 
 @torch.inference_mode()
-def test_rows_of_a_batch_have_the_bits_they_have_alone(embedded):  # noqa: F811
+def test_rows_of_a_batch_have_the_bits_they_have_alone(embedded):
     """In bfloat16, with hundreds of rows too: products are cut where they would round otherwise."""
     target, prompts = embedded.target, shipped_prompts(embedded)[:5]
     parents = [-1, *((node - 1) // 3 for node in range(1, 70))]

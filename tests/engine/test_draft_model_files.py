@@ -9,7 +9,7 @@ import pytest
 import small_model
 import tiny
 import torch
-from safetensors.torch import load_file, save_file
+from bad_input import CONFIG, WEIGHTS, change_json, change_tensors, cut
 
 from medusa_core.drafters import owner_of
 from medusa_core.errors import MedusaError
@@ -94,31 +94,24 @@ def larger(folder, engine):
 
 def other_tokenizer(folder, engine):
     file = folder / "tokenizer.json"
-    said = json.loads(file.read_text(encoding="utf-8"))
-    said["model"]["vocab"] |= {"c": 3, "d": 2}
-    file.write_text(json.dumps(said), encoding="utf-8")
+    model = json.loads(file.read_text(encoding="utf-8"))["model"]
+    change_json(file, model=model | {"vocab": model["vocab"] | {"c": 3, "d": 2}})
 
 
 def without_a_tensor(folder, engine):
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    change_tensors(folder / WEIGHTS, lambda weights: weights.pop("model.norm.weight"))
 
 
 def cut_off(folder, engine):
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:200])
+    cut(folder / WEIGHTS, 0.01)
 
 
 def without_weights(folder, engine):
-    (folder / "model.safetensors").unlink()
+    (folder / WEIGHTS).unlink()
 
 
 def packed(folder, engine):
-    file = folder / "config.json"
-    said = json.loads(file.read_text(encoding="utf-8"))
-    said["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    file.write_text(json.dumps(said), encoding="utf-8")
+    change_json(folder / CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
 
 
 WRONG = {

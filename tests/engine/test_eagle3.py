@@ -13,6 +13,7 @@ import tiny
 import torch
 from eagle3_slow import SlowDraft
 from golden import Golden, golden_rows
+from grown_trees import paths_of
 from safetensors.torch import load_file, save_file
 
 from medusa_core.config import GenerationConfig
@@ -43,15 +44,6 @@ def fused_states(model, text):
     torch.testing.assert_close(outputs[:2], list(states[:2]))
     torch.testing.assert_close(model.model.norm(outputs[2]), states[2])
     return torch.cat([state[0] for state in outputs], dim=-1)
-
-
-def paths_of(tree):
-    """The nodes below the root in their order, as paths of tokens with their cumulative log-probability."""
-    found = {}
-    for node in range(1, tree.size):
-        path = tiny.path_to(tree.parents, node)[1:]
-        found[tuple(tree.tokens[path].tolist())] = float(tree.draft_logp[path].sum())
-    return found
 
 
 KINDS = {

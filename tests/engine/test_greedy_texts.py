@@ -11,10 +11,9 @@ import torch
 from greedy_texts import EMBEDDED, KINDS
 
 from medusa_core.api import load
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.evaluation.prompts import shipped_prompts
-from medusa_core.loading.load import load_engine
 
 
 @pytest.fixture
@@ -65,14 +64,6 @@ def test_in_texts_of_25_000_tokens(llama_library, load_with):
 
 # Trees narrower and wider than the rows for which kernels change, the widest of which has 85 nodes.
 TREES = ("default", "cartesian-2x2x2x2x1", "cartesian-4x3x2", "cartesian-4x4x4")
-
-
-@pytest.fixture(scope="module")
-def embedded():
-    engine = load_engine(LoadConfig(dtype="bfloat16", device="cpu"))
-    if not engine.target.choice.exact:
-        pytest.skip(engine.info.forward)
-    return engine
 
 
 def tokens(engine, prompt, **settings):

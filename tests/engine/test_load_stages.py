@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import shutil
 import threading
 
@@ -12,6 +11,7 @@ import httpx2
 import pytest
 import tiny
 import torch
+from bad_input import change_json
 from hub_server import Hub, serving
 from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
@@ -32,10 +32,7 @@ from medusa_core.model.bare_llama import BareLlama
 def hub(tmp_path, monkeypatch, engine_folder):
     """A hub with the tiny model and, in a repository of their own, its heads; an empty cache."""
     heads = shutil.copytree(engine_folder / "heads", tmp_path / "heads")
-    config = json.loads((heads / "config.json").read_text(encoding="utf-8"))
-    (heads / "config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": "a/base"}), encoding="utf-8"
-    )
+    change_json(heads / "config.json", base_model_name_or_path="a/base")
     base = shutil.copytree(engine_folder, tmp_path / "base", ignore=shutil.ignore_patterns("heads"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
     monkeypatch.setattr(download, "POLL_SECONDS", 0.005)
@@ -255,15 +252,8 @@ def homemade(request, engine_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = shutil.copytree(engine_folder, tmp_path / "homemade")
     (folder / "homemade.py").write_text(CODE.format(mark=str(tmp_path / "mark")), encoding="utf-8")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config |= {
-        "model_type": request.param,
-        "auto_map": {
-            "AutoConfig": "homemade.HomemadeConfig",
-            "AutoModelForCausalLM": "homemade.HomemadeModel",
-        },
-    }
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    own = {"AutoConfig": "homemade.HomemadeConfig", "AutoModelForCausalLM": "homemade.HomemadeModel"}
+    change_json(folder / "config.json", model_type=request.param, auto_map=own)
     return folder
 
 

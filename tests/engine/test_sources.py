@@ -33,17 +33,11 @@ def heads(model):
     return tiny.random_heads(model, 5)
 
 
-def only_base(engine_folder, folder):
-    """The tiny model without the heads that lie beside it."""
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    return folder
-
-
 # --- the hub's repositories, as they are laid out there ----------------------------------------------------
 
 
-def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model, tmp_path):
-    hub_repository(hub, BASE, only_base(engine_folder, tmp_path / "base"))
+def test_a_revision_is_another_version_of_a_repository(hub, base, model, tmp_path):
+    hub_repository(hub, BASE, base)
     for count, revision in ((2, "main"), (4, "refs/pr/7")):
         heads = public_state(tiny.random_heads(model, count))
         folder = write(tmp_path / str(count), heads, config={BASE_KEY: BASE})
@@ -60,16 +54,13 @@ def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model
 
 
 @pytest.mark.parametrize("how", ["absolute", "from here", "from the heads", "embedded"])
-def test_heads_in_a_folder_name_their_base(engine_folder, heads, tmp_path, monkeypatch, how):
-    only_base(engine_folder, tmp_path / "base")
+def test_heads_in_a_folder_name_their_base(base, heads, tmp_path, monkeypatch, how):
     monkeypatch.chdir(tmp_path)
-    name = {"absolute": str(tmp_path / "base"), "from here": "base", "from the heads": "../../base"}.get(
-        how, how
-    )
+    name = {"absolute": str(base), "from here": "base", "from the heads": "../../base"}.get(how, how)
     folder = write(tmp_path / "a" / "b", public_state(heads), config={BASE_KEY: name})
     for sources in (find_sources("", str(folder)), find_sources(str(folder), "")):
         assert sources.heads == folder
-        expected = embedded_model() if how == "embedded" else tmp_path / "base"
+        expected = embedded_model() if how == "embedded" else base
         assert sources.base.resolve() == expected.resolve()
         assert (sources.base_name, sources.heads_name) == ("embedded" if how == "embedded" else "base", "b")
     assert find_sources(str(folder), "none").heads is None

@@ -6,12 +6,12 @@ rows before the window all the same, so what ``generate`` is compared with has a
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 import tiny
 import torch
+from bad_input import change_json
 from custom import by_medusa
 from transformers import DynamicCache, MistralConfig
 
@@ -61,8 +61,7 @@ def test_a_window_that_nothing_reaches_is_generates_text_with_any_cache():
 
 def test_so_it_is_inside_generate_and_from_files(tmp_path, engine_folder):
     folder = shutil.copytree(engine_folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | KEYS["a window"]), encoding="utf-8")
+    change_json(folder / "config.json", **KEYS["a window"])
     engine = load(str(folder), dtype="float32", device="cpu")
     model = engine.target.model
     assert model.config.sliding_window == WINDOW
