@@ -2,10 +2,12 @@
 
 The joint distribution of three new tokens over many seeded runs of the real loop, on models that are tables,
 against the product of the table's entries: with drafters that draw, with those that do not and whose guesses
-are kept with probability p, and under the penalty and min-p. Wrong rules show that the tests have power.
+are kept with probability p, and with processed logits. Wrong rules show that the tests have power.
 """
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 import tiny
@@ -26,6 +28,7 @@ DRAFTS = {
     "the likeliest tokens": TREE | {"draws": False},
     "ngram": {"method": "ngram", "draft_depth": 2},
     "lookup": {"method": "lookup", "lookup_ngram": 1},
+    "suffixes": {"method": "suffix", "suffix_least": 0.02},
     "merged": TREE | {"method": "draft_model+ngram"},
     **{
         f"heads, {tree}": {"method": "medusa", "tree": tree}
@@ -37,9 +40,16 @@ FAST = {  # the others are slow and count more runs
     ("a chain", "rejection"), ("a tree", "rejection"), ("heads, dynamic-7", "rejection"),
     (HEADS, "match"), ("a tree", "match"),
 }  # fmt: skip
-PROCESSED = {"penalty": 1.8, "penalty_window": 3, "min_p": 0.15}
-SLOW_PROCESSED = [("plain decoding", "match"), ("a tree", "rejection")]
-SLOW_PROCESSED += [(name, rule) for name in (HEADS, "ngram") for rule in ("match", "rejection")]
+PROCESSED = {
+    "penalty": {"penalty": 1.8, "penalty_window": 3, "min_p": 0.15},
+    "nucleus": {"top_k": 4, "top_p": 0.85, "min_p": 0.06},
+}
+FAST_PROCESSED = {
+    ("a chain", "rejection", "penalty"),
+    ("a tree", "rejection", "nucleus"),
+    ("suffixes", "rejection", "nucleus"),
+}
+SOME = ("plain decoding", "a chain", "a tree", "ngram", "suffixes", HEADS)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +68,21 @@ def test_three_tokens_have_the_models_own_distribution(name, rule):
 
 
 @pytest.mark.parametrize(
-    ("name", "rule"),
-    [("a chain", "rejection"), *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW_PROCESSED)],
+    ("name", "rule", "settings"),
+    [
+        pytest.param(*row, marks=() if row in FAST_PROCESSED else pytest.mark.slow)
+        for row in itertools.product(SOME, ("match", "rejection"), PROCESSED)
+    ],
 )
-def test_under_a_penalty_they_have_the_processed_distribution(name, rule):
+def test_processed_logits_give_exactly_their_distribution(name, rule, settings):
     """q is the draft model's own, p is processed: the residual of a rejected guess is of the processed p."""
-    found, accepted = counted(700, acceptance=rule, **DRAFTS[name], **PROCESSED)
-    right = wanted(**PROCESSED)
-    assert found[right == 0].sum() == 0  # tokens that min-p masks are never drawn
+    runs, settings = 700, PROCESSED[settings]
+    found, accepted = counted(runs, acceptance=rule, **DRAFTS[name], **settings)
+    right = wanted(**settings)
+    assert found[right == 0].sum() == 0  # tokens that are left out are never drawn
     assert p_value(found, right) > LEAST_P
     assert p_value(found, wanted()) < LEAST_P
-    assert accepted > 700 / 5 or name == "plain decoding"
+    assert accepted > runs / 5 or name == "plain decoding"
 
 
 class WithoutResidual(RejectionRule):
