@@ -53,21 +53,13 @@ def test_every_proven_model_type_is_tested_here():
 
 @pytest.mark.sample(30)
 @pytest.mark.parametrize(("name", "kernel"), PAIRS)
-def test_a_tree_forward_equals_each_branch_alone(name, kernel, monkeypatch):
-    """The prompt is read in chunks shorter than the window, the last of them not full."""
-    branches_are_alike(name, kernel, 15, 4, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "kernel"), PAIRS)
-def test_prompts_of_one_chunk_and_in_longer_ones(name, kernel, monkeypatch):
-    for prompt_length, chunk in ((3, 512), (15, WINDOW + 3)):
-        branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch)
-
-
+@pytest.mark.parametrize(
+    ("prompt_length", "chunk"),
+    [(15, 4), *(pytest.param(*row, marks=pytest.mark.slow) for row in [(3, 512), (15, WINDOW + 3)])],
+)
 @torch.inference_mode()
-def branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch):
-    """Two trees in a row: the second one reads rows that the first commit moved."""
+def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, chunk, monkeypatch):
+    """Two trees in a row, the second over rows that the first commit moved; prompts read in chunks."""
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
     model = family_model(name, kernel)
     target = Target(model)

@@ -97,6 +97,14 @@ def random_heads(model: PreTrainedModel, count: int = HEADS, layers: int = 1, se
     return heads.requires_grad_(False)
 
 
+def randomised(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """The module, ready to compute, with noise on every parameter, so that each of them matters."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.2
+    return module.requires_grad_(False).eval()
+
+
 def fitted_heads(model: PreTrainedModel, count: int = HEADS) -> MedusaHeads:
     """Heads that are often right: last layers fitted by least squares to greedy texts of the model."""
     said = greedy_texts(model, 48, 40, seed=2)
