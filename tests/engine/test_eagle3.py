@@ -17,7 +17,6 @@ from grown_trees import paths_of
 from safetensors.torch import load_file, save_file
 
 from medusa_core.config import GenerationConfig
-from medusa_core.drafters import make_drafter
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
@@ -85,32 +84,6 @@ def test_both_forwards_give_the_same_run(eagle, library):
     runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
     fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert fast == slow
-
-
-@pytest.mark.parametrize("name", ["c", "transformers"])
-def test_the_target_hands_out_the_states_of_all_rows(eagle, name, library):
-    target = in_c(eagle, library).target if name == "c" else eagle.target
-    wanted = make_drafter(target, eagle.drafts, GenerationConfig(method="eagle3")).features
-    cache = target.new_cache(32)
-    _, features = target.prefill(tiny.PROMPT, cache, wanted)
-    torch.testing.assert_close(features, fused_states(target.model, tiny.PROMPT))
-
-
-def test_the_context_may_end_in_mid_draft(eagle):
-    """Levels get fewer with the room that is left; where there is none the root stands alone."""
-    length = eagle.target.context - 7
-    prompt = [(7 * i) % 20 for i in range(length)]
-    steps = tiny.run(eagle, prompt, **SMALL, max_new_tokens=50)
-    plain = tiny.run(eagle, prompt, method="none", max_new_tokens=50)
-    assert tiny.emitted(steps) == tiny.emitted(plain)
-    assert steps[-1].finish_reason == "context"
-    drafter = make_drafter(eagle.target, eagle.drafts, GenerationConfig.of(**SMALL))
-    with torch.inference_mode():
-        drafter.reserve(length + 4)
-        drafter.begin(prompt, torch.zeros(length, 96))
-        depths = [max(drafter.propose(3, depth).depths) for depth in (9, 2, 1, 0)]
-    assert 2 < depths[0] <= 4
-    assert depths[1:] == [2, 1, 0]
 
 
 def test_more_guesses_than_the_draft_vocabulary_has_are_not_asked_for(engine):
