@@ -61,13 +61,6 @@ def test_every_tree_is_the_one_filled_node_by_node(either_forward, name):
         text += step.tree.tokens[step.verdict.path].tolist()
 
 
-def test_guesses_depend_on_the_path(hydra_engine):
-    """Children of two siblings differ, which no head that sees the hidden state alone can do."""
-    below = [step.tree.tokens.tolist()[3:] for step in hydra_run(hydra_engine, tree="cartesian-2x2")]
-    whole = [tokens for tokens in below if len(tokens) == 4]  # trees get shallower at the end of a run
-    assert any(tokens[:2] != tokens[2:] for tokens in whole)
-
-
 def test_a_tree_that_asks_for_more_is_refused(hydra_engine):
     with pytest.raises(MedusaError, match=r"depth 4, there are 3 heads"):
         hydra_run(hydra_engine, tree="cartesian-1x1x1x1")
