@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 
 import pytest
+import tiny
 import torch
 from built_once import run_folder
 from filelock import FileLock
 
-from medusa_core.config import LoadConfig
 from medusa_core.llama import library as llama
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.tuning import cache_folder
 
 
@@ -59,4 +58,13 @@ def library(llama_libraries):
 @pytest.fixture(scope="session")
 def shipped():
     """The embedded model with all that is shipped for it, in float32."""
-    return load_engine(LoadConfig(dtype="float32", device="cpu"))
+    return tiny.load_from()
+
+
+@pytest.fixture(scope="session")
+def embedded():
+    """The same in bfloat16, with a forward that gives a row the same bits in any batch."""
+    engine = tiny.load_from(dtype="bfloat16")
+    if not engine.target.choice.exact:
+        pytest.skip(engine.info.forward)
+    return engine

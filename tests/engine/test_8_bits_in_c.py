@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import pytest
 import tiny
 import torch
@@ -47,12 +45,6 @@ def logits(engine, tokens):
     """Of all tokens, by the forward in C."""
     rows = Rows.of_text(tokens, torch.device("cpu"), len(tokens))
     return run(engine.target.forward, rows, engine.target.new_cache(len(tokens)))[0].float()
-
-
-@pytest.mark.slow
-def test_greedy_medusa_gives_plain_decoding_s_text_on_every_held_out_prompt(embedded, two_threads):
-    for prompt in chain.from_iterable(shipped_kinds(embedded, HELD_OUT).values()):
-        assert text(embedded, prompt, 400) == text(embedded, prompt, 400, method="none")
 
 
 def test_texts_of_a_batch_are_those_alone(embedded, prompts):

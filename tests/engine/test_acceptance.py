@@ -159,22 +159,6 @@ def test_the_sum_over_the_whole_path_decides_not_its_last_node():
     assert longest_path(tree, passes, p) == [0, 1, 3]
 
 
-def test_roots_are_greedy_in_typical_mode_unless_sampled():
-    logits = torch.log(torch.tensor([[0.5, 0.3, 0.2]])).expand(4000, -1)
-    shares = {}
-    for name, chosen in {
-        "typical": {"acceptance": "typical"},
-        "sampled": {"acceptance": "typical", "root": "sample"},
-        "match": {"acceptance": "match"},
-    }.items():
-        drawn = rule_for(temperature=1.0, **chosen).choose(logits)
-        shares[name] = (torch.bincount(drawn, minlength=3) / len(drawn)).tolist()
-    assert shares["typical"] == [1.0, 0.0, 0.0]
-    # Four standard deviations of 4000 draws are 0.032 at most.
-    assert shares["sampled"] == pytest.approx([0.5, 0.3, 0.2], abs=0.035)
-    assert shares["match"] == pytest.approx([0.5, 0.3, 0.2], abs=0.035)
-
-
 @pytest.mark.parametrize(
     ("chosen", "wanted"),
     [

@@ -52,15 +52,6 @@ def test_every_node_sees_what_the_slow_version_says(parents, length, window):
         assert built[kind][0, 0].tolist() == wanted
 
 
-def test_a_window_counts_positions_not_slots():
-    """Node 4 is a grandchild of the root four slots behind it, but only two positions."""
-    parents = [-1, 0, 0, 0, 3]
-    tree = tiny.token_tree(parents, [0] * 5)
-    masks = LayerMasks.of(config(sliding_window=3))
-    mask = masks.build([(tree.mask, torch.tensor(tree.depths), 2)], torch.float32)
-    assert mask[0, 0, 4].tolist() == [False, False, True, False, False, True, True]
-
-
 @pytest.mark.parametrize(
     ("settings", "kinds", "window"),
     [
@@ -90,13 +81,6 @@ def test_mask_for_each_kernel():
         additive = mask_for("eager", allowed, dtype)
         assert additive.dtype == dtype
         assert additive.tolist() == [[0.0, torch.finfo(dtype).min], [0.0, 0.0]]
-
-
-def test_other_layers_and_kernels_are_refused():
-    with pytest.raises(MedusaError, match="tiny has layers of kind conv, linear_attention, whose state"):
-        LayerMasks.of(config(layer_types=[FULL, "linear_attention", "conv"]))
-    with pytest.raises(MedusaError, match="attention 'flash_attention_3' takes no tree mask: load the model"):
-        LayerMasks.of(config(_attn_implementation="flash_attention_3"))
 
 
 # --- Queries and what the final norm reads: the same from every forward, and nothing stays on the model.

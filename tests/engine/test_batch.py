@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import families
 import pytest
 import tiny
 import torch
 from families import CONTEXT, FAMILIES, WINDOW, family_model
-from test_greedy_texts import embedded  # noqa: F401, a fixture
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa.heads import MedusaHeads
@@ -27,6 +25,7 @@ ROWS = [
     {"method": "medusa", "acceptance": "typical", "temperature": 0.8},
     {"method": "medusa", "temperature": 0.8},
     {"method": "none", "stop": ("cb",)},
+    {"method": "medusa", "penalty": 1.4, "penalty_window": 7},
 ]
 
 
@@ -51,7 +50,7 @@ def alone(engine, prompts, config):
     return found
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample
 @pytest.mark.parametrize("settings", ROWS, ids=str)
 @pytest.mark.parametrize("size", [4, 2])
 def test_each_row_is_the_single_run(engine, settings, size):
@@ -59,15 +58,6 @@ def test_each_row_is_the_single_run(engine, settings, size):
     rows, most = decoded(engine, PROMPTS, config, size)
     assert rows == alone(engine, PROMPTS, config)
     assert most == size
-
-
-@pytest.mark.sample(4)
-@pytest.mark.parametrize("name", families.FAMILIES)
-def test_every_family_decodes_a_batch(name):
-    engine = tiny.build_engine(family_model(name), None, tokenizer=False)
-    config = GenerationConfig.of(method="ngram", max_new_tokens=12)
-    prompts = [tiny.random_tokens(length, seed=length) for length in (5, 3, 12)]
-    assert decoded(engine, prompts, config, 3)[0] == alone(engine, prompts, config)
 
 
 def test_the_forward_in_c_is_shared(model, library, monkeypatch):
@@ -83,7 +73,8 @@ def test_the_forward_in_c_is_shared(model, library, monkeypatch):
     assert rows == [3] * 6
 
 
-def test_heads_are_asked_once_for_all_texts(engine, monkeypatch):
+@pytest.mark.parametrize("tree", ["cartesian-3x2x2", "dynamic-9"])
+def test_heads_are_asked_once_for_all_texts(engine, monkeypatch, tree):
     """And each text has the tree that it has alone, near the end of the context a shallower one."""
     asked = []
     real = MedusaHeads.forward
@@ -92,7 +83,7 @@ def test_heads_are_asked_once_for_all_texts(engine, monkeypatch):
         "forward",
         lambda self, hidden, first: asked.append(len(hidden)) or real(self, hidden, first),
     )
-    config = GenerationConfig.of(tree="cartesian-3x2x2", max_new_tokens=8, ignore_eos=True)
+    config = GenerationConfig.of(tree=tree, max_new_tokens=8, ignore_eos=True)
     prompts = [tiny.random_tokens(length, seed=length) for length in (5, 90, 12)]  # 96 is the context
     trees = {number: [] for number in range(3)}
     for number, step in engine.stream_batch(prompts, config, 3):
@@ -131,7 +122,7 @@ def test_a_prompt_without_tokens_is_named(engine):
 
 
 @torch.inference_mode()
-def test_rows_of_a_batch_have_the_bits_they_have_alone(embedded):  # noqa: F811
+def test_rows_of_a_batch_have_the_bits_they_have_alone(embedded):
     """In bfloat16, with hundreds of rows too: products are cut where they would round otherwise."""
     target, prompts = embedded.target, shipped_prompts(embedded)[:5]
     parents = [-1, *((node - 1) // 3 for node in range(1, 70))]

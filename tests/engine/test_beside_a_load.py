@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+import tiny
 import torch
 
 from medusa_core.checkpoints.base import ONE_MODEL_AT_A_TIME
@@ -15,7 +16,6 @@ from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.model.rotary import rotations_at
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.training.losses import scores_of, weighted_sum
 
 RULES = {
@@ -44,13 +44,10 @@ def a_load():
 def record_of(engine, config):
     """All that is kept of a run but its times."""
     prompt = engine.encode("Once upon a time there was a little girl. Once upon a time")
-    builder, steps = TraceBuilder(engine, config, prompt), []
-    for step in engine.stream(prompt, config):
-        assert step.tree.draft_logp.dtype == torch.float32
-        steps.append((step.tree.draft_logp.tolist(), step.logits.tolist()))
-        builder.add(step)
-    kept = builder.finish()["steps"]
-    return [{key: one[key] for key in one if key != "ms"} for one in kept], steps
+    builder, steps = tiny.traced(engine, config, prompt)
+    assert {step.tree.draft_logp.dtype for step in steps} == {torch.float32}
+    numbers = [(step.tree.draft_logp.tolist(), step.logits.tolist()) for step in steps]
+    return [step | {"ms": None} for step in builder.finish()["steps"]], numbers
 
 
 @pytest.mark.sample

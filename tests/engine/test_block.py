@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-
 import block_files
 import pytest
 import tiny
 import torch
-from safetensors.torch import load_file, save_file
+from bad_input import CONFIG, WEIGHTS, change_json, change_tensors
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import draft_size, load_draft, make_drafter, owner_of
 from medusa_core.drafters.block.drafter import BlockDrafter
 from medusa_core.drafters.block.model import block_outputs
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 
 SETTINGS = {"method": "block", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 10}
 
@@ -91,47 +88,26 @@ def test_its_folder_is_recognised_and_counted(engine, tmp_path):
     assert size.cache_per_row == pytest.approx(drafter.cache_bytes_for(1000) / 1004 / 4)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_greedy_output_is_plain_decoding_s_on_the_embedded_model(dtype, tmp_path):
-    engine = load_engine(LoadConfig(dtype=dtype, device="cpu"))
-    if not engine.target.choice.exact:
-        pytest.skip(engine.info.forward)
-    drafting = block_files.with_block(engine, tmp_path)
-    prompt = tiny.random_tokens(60, 4, vocabulary=4000)
-
-    def tokens(**settings):
-        config = GenerationConfig.of(max_new_tokens=30, ignore_eos=True, **settings)
-        return tiny.emitted(drafting.stream(prompt, config))
-
-    assert tokens(**SETTINGS) == tokens(method="none")
+def in_weights(change):
+    return lambda folder: change_tensors(folder / WEIGHTS, change)
 
 
-def _without_a_tensor(folder):
-    state = load_file(folder / "model.safetensors")
-    del state["fc.weight"]
-    save_file(state, folder / "model.safetensors")
-
-
-def _with_nan(folder):
-    state = load_file(folder / "model.safetensors")
-    state["masks"][0, 0] = float("nan")
-    save_file(state, folder / "model.safetensors")
-
-
-def _with_config(**changes):
-    def change(folder):
-        said = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changes
-        (folder / "config.json").write_text(json.dumps(said), encoding="utf-8")
-
-    return change
+def in_config(**changes):
+    return lambda folder: change_json(folder / CONFIG, **changes)
 
 
 DAMAGE = {
-    "a part is missing": (_without_a_tensor, "lacks .*: its config.json says otherwise"),
-    "not a number": (_with_nan, "masks of the block drafter in .* holds NaN or infinity"),
-    "no such block": (_with_config(block_size=0), "block_size is 0: it must be a whole number from 1 to 16"),
-    "another vocabulary": (_with_config(vocab_size=99), "wide with 99 tokens"),
-    "features nowhere": (_with_config(eagle_aux_hidden_state_layer_ids=[0, 1, 40]), "reads hidden states"),
+    "a part is missing": (
+        in_weights(lambda state: state.pop("fc.weight")),
+        "lacks .*: its config.json says otherwise",
+    ),
+    "not a number": (
+        in_weights(lambda state: state["masks"][0, 0].fill_(torch.nan)),
+        "masks of the block drafter in .* holds NaN or infinity",
+    ),
+    "no such block": (in_config(block_size=0), "block_size is 0: it must be a whole number from 1 to 16"),
+    "another vocabulary": (in_config(vocab_size=99), "wide with 99 tokens"),
+    "features nowhere": (in_config(eagle_aux_hidden_state_layer_ids=[0, 1, 40]), "reads hidden states"),
 }
 
 

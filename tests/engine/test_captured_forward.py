@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import tiny
 import torch
-from families import CONTEXT, FAMILIES, alone, family_model
-from test_captured_runs import as_list_of_operations, not_captured
-from test_families import PARENTS
+from captures import as_list_of_operations, engine_on, not_captured
+from families import CONTEXT, DEEP_TREE, FAMILIES, alone, family_model
 from torch.testing import assert_close
 
 from medusa_core.config import GenerationConfig
@@ -35,11 +33,6 @@ def captured(model, capture=as_list_of_operations):
     return target
 
 
-def engine_of(model, capture=as_list_of_operations):
-    engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return replace(engine, target=captured(model, capture))
-
-
 @pytest.mark.sample(12)
 @pytest.mark.parametrize(("name", "kernel"), PAIRS)
 @torch.inference_mode()
@@ -54,7 +47,7 @@ def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
     assert target.choice.words().startswith("transformers' forward, captured as CUDA graphs")
     cache, read = target.new_cache(CONTEXT), tiny.random_tokens(11, seed=1)
     target.prefill(read, cache, LAST_HIDDEN)
-    for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS[:12], [0, 1])):
+    for parents, path in ((DEEP_TREE[:9], [0, 2, 4, 6, 8]), (DEEP_TREE[:12], [0, 1])):
         tokens = tiny.random_tokens(len(parents), seed=len(parents))
         logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
         for node in (0, 2, 5, len(parents) - 1):
@@ -65,22 +58,10 @@ def test_nodes_get_what_transformers_gives_their_branches(name, kernel):
         read += [tokens[node] for node in path]
 
 
-@pytest.mark.sample
-@pytest.mark.parametrize("name", ["gemma3", "mixtral", "deepseek-v3", "gpt2"])
-@pytest.mark.parametrize("method", ["none", "medusa", "ngram"])
-def test_runs_give_transformers_own_greedy_tokens(name, method):
-    """Over caches of any shape."""
-    model = family_model(name)
-    engine = engine_of(model)
-    prompt = tiny.random_tokens(7, seed=7)
-    steps = tiny.run(engine, prompt, method=method, max_new_tokens=20)
-    assert tiny.emitted(steps) == tiny.transformers_greedy(model, prompt, 20)
-
-
 @pytest.mark.parametrize("name", ["gemma3", "phi"])
 def test_the_texts_of_a_batch_share_a_forward(name):
     model = family_model(name)
-    engine = engine_of(model)
+    engine = engine_on(model, as_list_of_operations)
     prompts, texts = [tiny.random_tokens(length, seed=length) for length in (3, 8, 5)], {}
     config = GenerationConfig.of(tree="cartesian-4x2", max_new_tokens=20, ignore_eos=True)
     for number, step in engine.stream_batch(prompts, config, 2):

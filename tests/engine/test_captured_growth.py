@@ -9,7 +9,7 @@ import mtp_files
 import pytest
 import tiny
 import torch
-from test_captured_runs import as_list_of_operations
+from captures import as_list_of_operations
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.eagle3 import captured_growth

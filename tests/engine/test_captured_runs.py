@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import tiny
 import torch
+from captures import as_list_of_operations, captured_target, engine_on, not_captured
 from families import alone, family_model
 from torch.testing import assert_close
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from medusa_core.config import GenerationConfig
-from medusa_core.engine import Engine, RunState
+from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.bench import Bench
 from medusa_core.evaluation.sweep import Sweep, cases_of
@@ -21,61 +21,6 @@ from medusa_core.model import captured_forward
 from medusa_core.model.captured_forward import SIZES, HostReadError, NoHostReads
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
-from medusa_core.model.try_capture import capture_model
-
-
-class Operations(NoHostReads):
-    """Notes each operation with the tensors that went in and came out."""
-
-    def __init__(self):
-        super().__init__()
-        self.operations = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = super().__torch_dispatch__(func, types, args, kwargs)
-        self.operations.append((func, args, kwargs or {}, out))
-        return out
-
-
-def as_list_of_operations(work):
-    """A capture as on a GPU: the operations are noted once, and that list alone is run from then on."""
-    with Operations() as noted:
-        outputs = work()
-
-    def replay():
-        now = {}  # tensors of this replay, by those of the capture; buffers stand for themselves
-
-        def of_now(tensor):
-            return now.get(id(tensor), tensor)
-
-        for func, args, kwargs, out in noted.operations:
-            given = tree_map_only(torch.Tensor, of_now, (args, kwargs))
-            found = func(*given[0], **given[1])
-            now.update((id(a), b) for a, b in zip(tree_leaves(out), tree_leaves(found), strict=True))
-        return tree_map_only(torch.Tensor, of_now, outputs)
-
-    return replay
-
-
-def not_captured(work):
-    """Where nothing can be captured the work itself is called each time."""
-    return work
-
-
-def captured_target(model, capture=not_captured):
-    target = Target(model)
-    capture_model(target, capture)
-    assert target.choice.captured
-    return target
-
-
-def engine_on(model, capture):
-    target = captured_target(model, capture)
-    return Engine(**{**vars_of(tiny.build_engine(model, tiny.fitted_heads(model))), "target": target})
-
-
-def vars_of(engine):
-    return {name: getattr(engine, name) for name in ("drafts", "tokenizer", "info")}
 
 
 @pytest.mark.sample(3)
@@ -151,7 +96,7 @@ def test_no_more_memories_are_kept_than_were_in_use_at_once(model):
 
 
 def test_a_text_of_a_batch_gets_the_memory_of_one_that_has_ended(model):
-    engine = engine_on(model, not_captured)
+    engine = engine_on(model)
     prompts = [tiny.random_tokens(5, seed=seed) for seed in range(3)]
     list(engine.stream_batch(prompts, GenerationConfig.of(max_new_tokens=4), 1))
     gc.collect()
@@ -191,7 +136,7 @@ def test_what_a_run_that_overflowed_left_does_not_reach_the_next_run(kernel, ten
 
 def test_what_an_overflow_left_does_not_reach_the_next_turn_of_a_conversation(model):
     """The next turn begins with rows that were committed before, so it would go on in the same memory."""
-    engine, calls = engine_on(model, not_captured), []
+    engine, calls = engine_on(model), []
 
     def overflowing(module, given, embedded):
         calls.append(module)

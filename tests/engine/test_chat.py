@@ -12,10 +12,9 @@ import torch
 from chats import CHATML, FORGETFUL, LINES, TEMPLATES, VICUNA
 
 from medusa_core import Conversation, MedusaError
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.engine import RunState
 from medusa_core.engine.chat import Message, turn_end
-from medusa_core.loading.load import load_engine
 from medusa_core.model.target import Target
 from medusa_core.text.stopping import text_before_stop
 
@@ -25,6 +24,12 @@ QUESTIONS = ["How are you", "Tell me more, please.", "And then: what\nnow", "Goo
 
 def ask(conversation, text, config=SETTINGS):
     return chats.ask(conversation, text, config)
+
+
+def fresh(conversation, reply):
+    """The steps of a reply with a cache of its own."""
+    ends = conversation.turn_end.tokens
+    return list(conversation.engine.stream(reply.prompt, reply.config, end_tokens=ends))
 
 
 def ids_of(engine, name):
@@ -42,10 +47,10 @@ def test_a_kept_cache_gives_the_tokens_of_a_fresh_run(engine_for, name, method):
     reused = []
     for question in QUESTIONS:
         reply = ask(conversation, question, config)
-        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.summary.token_ids == tiny.emitted(fresh)
-        assert reply.summary.steps == len(fresh)
-        assert reply.summary.finish_reason == fresh[-1].finish_reason
+        steps = fresh(conversation, reply)
+        assert reply.summary.token_ids == tiny.emitted(steps)
+        assert reply.summary.steps == len(steps)
+        assert reply.summary.finish_reason == steps[-1].finish_reason
         reused.append(reply.reused)
     assert reused[0] == 0
     assert all(after > before for before, after in pairwise(reused))
@@ -57,8 +62,7 @@ def test_sampling_with_a_kept_cache_is_that_of_a_fresh_run(engine_for):
     config = replace(SETTINGS, temperature=0.8, seed=3)
     for question in QUESTIONS:
         reply = ask(conversation, question, config)
-        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.summary.token_ids == tiny.emitted(fresh)
+        assert reply.summary.token_ids == tiny.emitted(fresh(conversation, reply))
 
 
 def test_only_what_is_new_is_read(engine_for, monkeypatch):
@@ -82,8 +86,7 @@ def test_a_template_that_rewrites_old_answers_cuts_the_cache(engine_for):
     assert len(first.summary.text.strip()) > 3
     second = ask(conversation, QUESTIONS[1])
     assert len(first.prompt) < second.reused < len(first.prompt) + len(first.summary.token_ids)
-    fresh = list(engine.stream(second.prompt, second.config, end_tokens=conversation.turn_end.tokens))
-    assert second.summary.token_ids == tiny.emitted(fresh)
+    assert second.summary.token_ids == tiny.emitted(fresh(conversation, second))
 
 
 def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
@@ -95,10 +98,10 @@ def test_rows_of_the_cache_are_those_of_the_tokens_it_says(engine_for):
         ask(conversation, question)
     rows, cache = read.tokens, read.cache
     assert cache.length == len(rows) == conversation.cached_tokens
-    fresh = engine.target.new_cache(len(rows))
+    anew = engine.target.new_cache(len(rows))
     with torch.inference_mode():
-        engine.target.prefill(rows, fresh)
-    for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
+        engine.target.prefill(rows, anew)
+    for ours, theirs in zip(cache.layers, anew.layers, strict=True):
         torch.testing.assert_close(ours.keys[:, :, : len(rows)], theirs.keys, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(ours.values[:, :, : len(rows)], theirs.values, atol=1e-4, rtol=1e-4)
 
@@ -199,8 +202,7 @@ def test_the_oldest_messages_go_when_the_context_is_full(engine_for):
         assert reply.summary.finish_reason in ("length", "eos")
         dropped.append(reply.dropped)
         texts.append(engine.tokenizer.decode(reply.prompt))
-        fresh = list(engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens))
-        assert reply.summary.token_ids == tiny.emitted(fresh)
+        assert reply.summary.token_ids == tiny.emitted(fresh(conversation, reply))
     assert dropped[0] == 0
     assert max(dropped) == 2
     assert all("Sys." in text for text in texts)
@@ -231,8 +233,7 @@ def test_a_run_that_cannot_start_leaves_the_conversation_as_it_was(engine_for):
     assert conversation.messages == before
     reply = ask(conversation, "Why")
     assert reply.reused > 0
-    fresh = conversation.engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
-    assert reply.summary.token_ids == tiny.emitted(fresh)
+    assert reply.summary.token_ids == tiny.emitted(fresh(conversation, reply))
 
 
 def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkeypatch):
@@ -251,8 +252,7 @@ def test_a_failure_while_reading_leaves_a_cache_that_is_right(engine_for, monkey
         with pytest.raises(MedusaError, match="cpu has too little memory for"):
             ask(conversation, "A first try")
     reply = ask(conversation, "Another text, longer than the first try")
-    fresh = engine.stream(reply.prompt, reply.config, end_tokens=conversation.turn_end.tokens)
-    assert reply.summary.token_ids == tiny.emitted(fresh)
+    assert reply.summary.token_ids == tiny.emitted(fresh(conversation, reply))
 
 
 def test_a_reply_that_is_broken_off_is_kept(engine_for):
@@ -266,8 +266,7 @@ def test_a_reply_that_is_broken_off_is_kept(engine_for):
     assert reply.summary.steps == 3
     assert conversation.messages[-1] == Message("assistant", reply.summary.text.strip())
     after = ask(conversation, "Go on")
-    fresh = engine.stream(after.prompt, after.config, end_tokens=conversation.turn_end.tokens)
-    assert after.summary.token_ids == tiny.emitted(fresh)
+    assert after.summary.token_ids == tiny.emitted(fresh(conversation, after))
     with pytest.raises(MedusaError, match="made already"):
         list(reply)
 
@@ -323,21 +322,20 @@ def test_without_a_tokenizer_there_is_no_chat(chat_model, chat_heads):
         Conversation(tiny.build_engine(chat_model, chat_heads, tokenizer=False))
 
 
-def test_the_embedded_model_answers():
+def test_the_embedded_model_answers(shipped):
     """The shipped model and its template; a reply ends where the next question would start."""
-    engine = load_engine(LoadConfig(dtype="float32"))
-    conversation = Conversation(engine)
+    conversation = Conversation(shipped)
     assert conversation.turn_end.stop == ("\nUser:",)
     for text in ("Find me a bus to Sacramento.", "Tomorrow, please."):
         reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=40))
         assert reply.summary.text.strip()
         assert "User:" not in reply.summary.text
-        assert reply.summary.token_ids == tiny.emitted(engine.stream(reply.prompt, reply.config))
+        assert reply.summary.token_ids == tiny.emitted(shipped.stream(reply.prompt, reply.config))
     assert reply.reused > 15
 
 
-def test_the_embedded_model_talks_of_a_story_as_a_and_b_and_of_all_else_as_user_and_assistant():
-    conversation = Conversation(load_engine(LoadConfig(dtype="float32")))
+def test_the_embedded_model_talks_of_a_story_as_a_and_b_and_of_all_else_as_user_and_assistant(shipped):
+    conversation = Conversation(shipped)
     rendered = []
     for text in ("What is 3 + 4?", "Tell me a story about a fox.", "What happened next?", "Add 5 and 6."):
         reply = ask(conversation, text, GenerationConfig.of(max_new_tokens=8))

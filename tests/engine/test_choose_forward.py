@@ -9,7 +9,6 @@ import tiny
 import torch
 from families import FAMILIES, family_model
 
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.llama import choose_forward as choosing
 from medusa_core.llama.choose_forward import choose_forward
@@ -17,7 +16,6 @@ from medusa_core.llama.families import FAMILIES as IN_C
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.loading.devices import native_library
-from medusa_core.loading.load import load_engine
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.model.target import Target
 from medusa_core.model.transformers_forward import TransformersForward
@@ -133,7 +131,7 @@ def test_an_engine_says_which_forward_it_runs(engine_folder, monkeypatch, librar
     if not library_is_there:
         missing = NoLibraryError("no compiler")
         monkeypatch.setattr("medusa_core.loading.load.native_library", lambda: missing)
-    engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+    engine = tiny.load_from(engine_folder)
     in_c = library_is_there and isinstance(native_library(), Library)
     words = "forward in C, exact" if in_c else "transformers' forward (not in C: "
     assert engine.info.forward == engine.target.choice.words()

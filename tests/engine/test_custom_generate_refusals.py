@@ -14,8 +14,6 @@ from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, Lo
 
 from medusa_core import MedusaError, load_medusa_heads, medusa_generate
 from medusa_core.checkpoints.adapters import without_deprecations
-from medusa_core.config import LoadConfig
-from medusa_core.loading.load import load_engine
 
 
 @pytest.fixture
@@ -102,7 +100,7 @@ def base_of(folder):
 @pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
 def test_heads_with_an_adapter_want_it_in_the_model(trained_base, adapted):
     """And then they are the engine that has it merged: the same text in as many steps."""
-    engine = load_engine(LoadConfig(str(trained_base), str(adapted), dtype="float32", device="cpu"))
+    engine = tiny.load_from(trained_base, adapted)
     prompt = engine.encode("The cat saw a")
     steps = tiny.run(engine, prompt, max_new_tokens=24, tree="cartesian-2x2x2")
     model = base_of(trained_base)

@@ -9,18 +9,12 @@ import pytest
 import small_model
 import tiny
 import torch
-from safetensors.torch import load_file, save_file
+from bad_input import CONFIG, WEIGHTS, change_json, change_tensors, cut
 
-from medusa_core.config import LoadConfig
 from medusa_core.drafters import owner_of
 from medusa_core.errors import MedusaError
 from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
-
-
-def config_of(model, heads, **settings):
-    given = {"model": str(model), "heads": str(heads), "dtype": "float32", "device": "cpu"}
-    return LoadConfig(**given | settings)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +34,7 @@ def small(saved, tmp_path):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_heads_and_a_draft_model_load_together(engine_folder, saved, dtype):
-    both = load_engine(config_of(engine_folder, f"{engine_folder / 'heads'}+{saved}", dtype=dtype))
+    both = tiny.load_from(engine_folder, f"{engine_folder / 'heads'}+{saved}", dtype=dtype)
     assert both.info.drafts[0] == "3 Medusa heads"
     assert both.info.drafts[1].startswith("draft model, 9.31 k parameters")
     model = both.drafts["draft_model"].model
@@ -54,8 +48,11 @@ def test_heads_and_a_draft_model_load_together(engine_folder, saved, dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_estimate_counts_its_weights_and_its_cache(engine_folder, saved, dtype):
-    with_it = config_of(engine_folder, saved, dtype=dtype)
-    estimate, alone = estimate_memory(with_it), estimate_memory(config_of(engine_folder, "none", dtype=dtype))
+    with_it = tiny.load_config(engine_folder, saved, dtype=dtype)
+    estimate, alone = (
+        estimate_memory(with_it),
+        estimate_memory(tiny.load_config(engine_folder, "none", dtype=dtype)),
+    )
     model = load_engine(with_it).drafts["draft_model"].model
     assert estimate.heads == sum(p.numel() * p.element_size() for p in model.model.parameters())
     cache = model.new_cache(model.context + 64)
@@ -70,7 +67,7 @@ def test_the_estimate_counts_its_weights_and_its_cache(engine_folder, saved, dty
 
 
 def test_who_asks_for_other_weights_is_told_what_is_there(engine_folder, saved):
-    engine = load_engine(config_of(engine_folder, saved))
+    engine = tiny.load_from(engine_folder, saved)
     with pytest.raises(MedusaError, match=r"method medusa needs weights, .* or use --method draft_model$"):
         tiny.run(engine)
 
@@ -97,31 +94,24 @@ def larger(folder, engine):
 
 def other_tokenizer(folder, engine):
     file = folder / "tokenizer.json"
-    said = json.loads(file.read_text(encoding="utf-8"))
-    said["model"]["vocab"] |= {"c": 3, "d": 2}
-    file.write_text(json.dumps(said), encoding="utf-8")
+    model = json.loads(file.read_text(encoding="utf-8"))["model"]
+    change_json(file, model=model | {"vocab": model["vocab"] | {"c": 3, "d": 2}})
 
 
 def without_a_tensor(folder, engine):
-    weights = load_file(folder / "model.safetensors")
-    del weights["model.norm.weight"]
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    change_tensors(folder / WEIGHTS, lambda weights: weights.pop("model.norm.weight"))
 
 
 def cut_off(folder, engine):
-    file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:200])
+    cut(folder / WEIGHTS, 0.01)
 
 
 def without_weights(folder, engine):
-    (folder / "model.safetensors").unlink()
+    (folder / WEIGHTS).unlink()
 
 
 def packed(folder, engine):
-    file = folder / "config.json"
-    said = json.loads(file.read_text(encoding="utf-8"))
-    said["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
-    file.write_text(json.dumps(said), encoding="utf-8")
+    change_json(folder / CONFIG, quantization_config={"quant_method": "bitsandbytes", "load_in_4bit": True})
 
 
 WRONG = {
@@ -141,13 +131,13 @@ WRONG = {
 def test_what_cannot_draft_is_refused_in_a_sentence(engine, engine_folder, small, damage):
     damage(small, engine)
     with pytest.raises(MedusaError, match=WRONG[damage]) as caught:
-        load_engine(config_of(engine_folder, small))
+        tiny.load_from(engine_folder, small)
     assert "\n" not in str(caught.value)
 
 
 def test_a_draft_model_does_not_say_which_base_it_is_for(saved):
     with pytest.raises(MedusaError, match="give the base with --model"):
-        load_engine(config_of("", saved))
+        tiny.load_from("", saved)
 
 
 @pytest.mark.parametrize(("rows", "small_rows"), [(24, 32), (32, 24)])
@@ -158,7 +148,7 @@ def test_rows_that_pad_a_vocabulary_may_differ(engine, tmp_path, rows, small_row
         config = tiny.tiny_config(vocab_size=size, num_hidden_layers=layers)
         tiny.build_model(config, seed=2).save_pretrained(tmp_path / name)
         engine.tokenizer.save_pretrained(tmp_path / name)
-    both = load_engine(config_of(tmp_path / "base", tmp_path / "small"))
+    both = tiny.load_from(tmp_path / "base", tmp_path / "small")
     prompt = [3, rows - 1, 5]  # a row that pads, where the base has such
     settings = {"max_new_tokens": 20, "draft_top_k": 2}
     steps = tiny.run(both, prompt, method="draft_model", **settings)

@@ -71,11 +71,11 @@ def test_greedy_output_is_plain_decoding_s(engine, plain, name, rule, prompt):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_trees_keep_to_the_depth_and_the_size_they_promise(engine, name):
-    """The context ends in mid-draft: trees get shallower and the run ends with the context."""
+def test_trees_keep_to_the_depth_and_the_size_they_promise(engine, plain, name):
+    """The context ends in mid-draft: trees get shallower, the text is plain decoding's and ends there."""
     prompt = (REPEATING * 10)[: engine.target.context - 12]
     steps = tiny.run(engine, prompt, method=name, max_new_tokens=BUDGET, **SMALL)
-    assert steps[-1].finish_reason == "context"
+    assert (tiny.emitted(steps), steps[-1].finish_reason) == (plain(tuple(prompt)), "context")
     for step in steps:
         assert max(step.tree.depths) <= engine.target.context - 1 - step.cache_length
         assert all(0 <= parent < node for node, parent in enumerate(step.tree.parents) if node)
@@ -85,15 +85,15 @@ def test_trees_keep_to_the_depth_and_the_size_they_promise(engine, name):
 @pytest.mark.sample(6)
 @pytest.mark.parametrize("name", METHODS)
 def test_a_conversation_s_drafter_goes_on_as_a_fresh_one(engine, name):
-    """The state kept between two runs, cut back where the second text differs, changes no token."""
+    """The state kept between two runs, cut back where the second text differs, changes no guess."""
     config = GenerationConfig.of(method=name, tree="cartesian-2x2", max_new_tokens=20, **SMALL)
-    state = RunState(engine.target.new_cache(0))
-    first = tiny.emitted(engine.stream(REPEATING, config, state=state))
-    second = [*REPEATING[:15], 3, *first[:4]]
-    state.cache.truncate(15)
-    kept = [step.tree.tokens.tolist() for step in engine.stream(second, config, state=state)]
-    fresh = [step.tree.tokens.tolist() for step in engine.stream(second, config)]
-    assert kept == fresh
+    for length in (1, 15, len(REPEATING)):
+        state = RunState(engine.target.new_cache(0))
+        first = tiny.emitted(engine.stream(REPEATING, config, state=state))
+        second = [*REPEATING[:length], 3, *first[:4]]
+        state.cache.truncate(length)
+        kept = [step.tree.tokens.tolist() for step in engine.stream(second, config, state=state)]
+        assert kept == [step.tree.tokens.tolist() for step in engine.stream(second, config)]
 
 
 def test_the_ngram_tree_is_the_one_counted_by_hand(engine):

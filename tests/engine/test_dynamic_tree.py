@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
+from grown_trees import grown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,16 +17,6 @@ from medusa_core.errors import MedusaError
 from medusa_core.trees.origin import Origin
 
 CPU = torch.device("cpu")
-
-
-def likeliest(logp, depth, nodes):
-    """The paths of ranks that so many nodes stand for; of a level as many go on as a node has guesses."""
-    level, every = [((), 0.0)], []
-    for guesses in logp[:depth].tolist():
-        level = [((*path, rank), total + p) for path, total in level for rank, p in enumerate(guesses)]
-        every += level
-        level = sorted(level, key=lambda one: -one[1])[: len(guesses)]
-    return {path for path, _ in sorted(every, key=lambda one: -one[1])[:nodes]}
 
 
 def paths_of(tree):
@@ -48,7 +39,8 @@ def test_it_holds_the_likeliest_combinations(levels, ranks, nodes, depth, seed):
     )
     tokens, logp = guesses.tokens[:, 0], guesses.logp[:, 0]
     found = paths_of(tree)
-    assert set(found) == likeliest(logp, depth, nodes)
+    wanted = grown(lambda path: enumerate(logp[len(path)].tolist()), min(depth, levels), logp.shape[1], nodes)
+    assert set(found) == set(wanted)
     assert len(found) == len(set(found))
     for node, path in enumerate(found, start=1):
         level, rank = len(path) - 1, path[-1]
@@ -67,17 +59,6 @@ def test_a_greedy_run_writes_what_the_model_alone_writes(engine):
         if name == "dynamic-64":
             assert len({tuple(paths_of(step.tree)) for step in steps}) > 1
         assert engine.fixed_tree(GenerationConfig.of(tree=name)) is None
-
-
-def test_texts_of_a_batch_have_trees_of_their_own(engine):
-    config = GenerationConfig.of(tree="dynamic-9", max_new_tokens=20, ignore_eos=True)
-    prompts = [tiny.random_tokens(5, seed) for seed in range(3)]
-    together = {n: [] for n in range(3)}
-    for number, step in engine.stream_batch(prompts, config, 3):
-        together[number].append((step.tree.parents, step.tree.tokens.tolist(), step.emitted))
-    for number, prompt in enumerate(prompts):
-        alone = [(s.tree.parents, s.tree.tokens.tolist(), s.emitted) for s in engine.stream(prompt, config)]
-        assert together[number] == alone
 
 
 def test_it_stays_within_the_context(engine):

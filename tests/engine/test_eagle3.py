@@ -13,15 +13,13 @@ import tiny
 import torch
 from eagle3_slow import SlowDraft
 from golden import Golden, golden_rows
+from grown_trees import paths_of
 from safetensors.torch import load_file, save_file
 
-from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters import make_drafter
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.eagle3 import Settings
 from medusa_core.drafters.eagle3.drafter import Eagle3Drafter
 from medusa_core.drafters.eagle3.shape import feature_layers
-from medusa_core.engine import RunState
-from medusa_core.loading.load import load_engine
 
 SMALL = {"method": "eagle3", "draft_top_k": 3, "draft_depth": 4, "draft_nodes": 14}
 EVERY = list(range(tiny.VOCABULARY))  # a draft vocabulary that is the target's
@@ -45,15 +43,6 @@ def fused_states(model, text):
     torch.testing.assert_close(outputs[:2], list(states[:2]))
     torch.testing.assert_close(model.model.norm(outputs[2]), states[2])
     return torch.cat([state[0] for state in outputs], dim=-1)
-
-
-def paths_of(tree):
-    """The nodes below the root in their order, as paths of tokens with their cumulative log-probability."""
-    found = {}
-    for node in range(1, tree.size):
-        path = tiny.path_to(tree.parents, node)[1:]
-        found[tuple(tree.tokens[path].tolist())] = float(tree.draft_logp[path].sum())
-    return found
 
 
 KINDS = {
@@ -95,61 +84,6 @@ def test_both_forwards_give_the_same_run(eagle, library):
     runs = [tiny.run(one, **SMALL, max_new_tokens=24) for one in (eagle, in_c(eagle, library))]
     fast, slow = ([step.tree.tokens.tolist() for step in steps] for steps in runs)
     assert fast == slow
-
-
-@pytest.mark.parametrize("name", ["c", "transformers"])
-def test_the_target_hands_out_the_states_of_all_rows(eagle, name, library):
-    target = in_c(eagle, library).target if name == "c" else eagle.target
-    wanted = make_drafter(target, eagle.drafts, GenerationConfig(method="eagle3")).features
-    cache = target.new_cache(32)
-    _, features = target.prefill(tiny.PROMPT, cache, wanted)
-    torch.testing.assert_close(features, fused_states(target.model, tiny.PROMPT))
-
-
-def test_the_context_may_end_in_mid_draft(eagle):
-    """Levels get fewer with the room that is left; where there is none the root stands alone."""
-    length = eagle.target.context - 7
-    prompt = [(7 * i) % 20 for i in range(length)]
-    steps = tiny.run(eagle, prompt, **SMALL, max_new_tokens=50)
-    plain = tiny.run(eagle, prompt, method="none", max_new_tokens=50)
-    assert tiny.emitted(steps) == tiny.emitted(plain)
-    assert steps[-1].finish_reason == "context"
-    drafter = make_drafter(eagle.target, eagle.drafts, GenerationConfig.of(**SMALL))
-    with torch.inference_mode():
-        drafter.reserve(length + 4)
-        drafter.begin(prompt, torch.zeros(length, 96))
-        depths = [max(drafter.propose(3, depth).depths) for depth in (9, 2, 1, 0)]
-    assert 2 < depths[0] <= 4
-    assert depths[1:] == [2, 1, 0]
-
-
-@pytest.mark.parametrize("steps", [100, pytest.param(2000, marks=pytest.mark.slow)])
-def test_its_cache_holds_the_text_and_no_more(eagle, steps):
-    """Over many steps rows of trees leave nothing behind: a text fits that fills what was reserved."""
-    config = GenerationConfig.of(**SMALL | {"draft_depth": 2})
-    drafter = make_drafter(eagle.target, eagle.drafts, config)
-    length = 4
-    with torch.inference_mode():
-        drafter.reserve(length + 2 * steps)
-        drafter.begin([1, 2, 0, 3], torch.randn(4, 96))
-        for _ in range(steps):
-            drafter.propose(5, 90)
-            drafter.observe([5, 6], torch.zeros(2, 96))
-            length += 2
-    assert drafter.length == length
-    assert drafter.cache_bytes == drafter.cache_bytes_for(length)
-
-
-def test_a_conversation_cut_back_anywhere_goes_on_as_a_fresh_one(eagle):
-    config = GenerationConfig.of(**SMALL, max_new_tokens=8)
-    text = [(5 * i) % 23 for i in range(20)]
-    for kept in (1, 7, 19, 20):
-        state = RunState(eagle.target.new_cache(0))
-        list(eagle.stream(text, config, state=state))
-        other = [*text[:kept], 8, 1]
-        state.cache.truncate(kept)
-        going_on = [step.tree.tokens.tolist() for step in eagle.stream(other, config, state=state)]
-        assert going_on == [step.tree.tokens.tolist() for step in eagle.stream(other, config)]
 
 
 def test_more_guesses_than_the_draft_vocabulary_has_are_not_asked_for(engine):
@@ -202,8 +136,7 @@ def engine_of(tmp_path_factory):
             (part / "config.json").write_text(json.dumps(config | {"draft_vocab_size": 150}))
             save_file(load_file(heads / "model.safetensors") | overlay, part / "model.safetensors")
             heads = part
-        names = {"model": str(models / "target"), "heads": str(heads)}
-        return load_engine(LoadConfig(**names, dtype="float32", device="cpu"))
+        return tiny.load_from(models / "target", heads)
 
     return load
 
@@ -242,8 +175,7 @@ def test_the_pickle_holds_the_same_weights(engine_of, golden, tmp_path):
     models = golden.models() / "models"
     shutil.copy(models / "draft" / "config.json", tmp_path)
     shutil.copy(models / "draft" / "pytorch_model.bin", tmp_path)
-    names = {"model": str(models / "target"), "heads": str(tmp_path)}
-    pickled = load_engine(LoadConfig(**names, dtype="float32", device="cpu"))
+    pickled = tiny.load_from(models / "target", tmp_path)
     whole = engine_of(golden, "whole vocabulary")
     both = [list(one.drafts["eagle3"].tensors()) for one in (pickled, whole)]
     assert all(torch.equal(a, b) for a, b in zip(*both, strict=True))

@@ -12,10 +12,7 @@ from transformers import AutoConfig
 
 from medusa_core.checkpoints.locate import embedded_model, has_adapter, tree_beside
 from medusa_core.checkpoints.names import HEADS_FOLDER
-from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.evaluation.prompts import shipped_prompts
-from medusa_core.loading.load import load_engine
 from medusa_core.trace.format import read_trace
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -58,17 +55,6 @@ def test_every_kind_of_weights_is_shipped_small_and_with_a_card(shipped):
         assert "-m medusa_core train" in card or "-m tools.make_model" in card
 
 
-def same_in_fewer_steps(engine, prompt):
-    steps = list(engine.stream(prompt, GenerationConfig.of(max_new_tokens=48)))
-    plain = engine.stream(prompt, GenerationConfig.of(max_new_tokens=48, method="none"))
-    return tiny.emitted(steps) == tiny.emitted(plain) and len(steps) <= 30
-
-
-@pytest.mark.slow
-def test_greedy_medusa_equals_plain_greedy_on_every_shipped_prompt(shipped):
-    assert all(same_in_fewer_steps(shipped, prompt) for prompt in shipped_prompts(shipped))
-
-
 def test_the_shipped_tree_fits_few_cores_and_the_heads(shipped):
     assert 8 <= medusa_draft(shipped).default_tree.size <= 33
     medusa_draft(shipped).default_tree.check(medusa_draft(shipped).heads.count)
@@ -84,7 +70,7 @@ def test_a_gpu_gets_a_larger_tree(shipped):
 
 def test_plain_decoding_is_by_the_model_that_the_heads_were_trained_with(shipped):
     """The adapter of their training is merged into the base, so every drafter has the same target."""
-    bare = load_engine(LoadConfig(heads="none", dtype="float32", device="cpu"))
+    bare = tiny.load_from(heads="none")
     assert bare.drafts == {}
     assert not has_adapter(embedded_model() / HEADS_FOLDER)
     ids = torch.tensor([shipped.encode("Once upon a time, there was a little girl who had a red ball.")])
@@ -118,17 +104,15 @@ def test_a_chat_reads_like_the_training_dialogues(shipped):
 
 @pytest.mark.parametrize("file", TRACES, ids=lambda file: file.stem)
 def test_a_recorded_run_is_whole_and_its_verdicts_follow_from_its_numbers(file):
+    """That its parts agree is checked when it is read."""
     trace = read_trace(file)
     assert trace.model.base == "embedded"
-    assert trace.output.token_ids == [token for step in trace.steps for token in step.emitted]
-    shape = trace.config.tree  # none where each step grows its own
+    rule, shape = trace.config.acceptance, trace.config.tree  # no shape where each step grows its own
     for step in trace.steps:
         if shape is not None:
             depths = Topology.from_choices(shape).depths
             assert [node.depth for node in step.nodes] == depths[: len(step.nodes)]
-        for node in step.nodes[1:]:
-            if trace.config.acceptance == "typical":
-                bar = min(trace.config.epsilon, trace.config.delta * math.exp(-node.entropy))
-                assert node.threshold == pytest.approx(bar, rel=1e-4)
-                assert node.passes == (node.p > node.threshold)
-        assert [node.id for node in step.nodes if node.accepted] == step.path
+        for node in step.nodes[1:] if rule.name == "typical" else ():
+            bar = min(rule.settings["epsilon"], rule.settings["delta"] * math.exp(-node.entropy))
+            assert node.threshold == pytest.approx(bar, rel=1e-4)
+            assert node.passes == (node.p > node.threshold)

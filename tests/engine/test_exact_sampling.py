@@ -1,154 +1,125 @@
-"""Matching at temperature > 0 has exactly the model's distribution; a test with power to see otherwise.
+"""Matching and rejection sampling have exactly the model's distribution, with every kind of drafter.
 
-The joint distribution of the first three new tokens, over thousands of seeded runs of the real loop, against
-the one computed from the model. The model is real; its forwards are remembered, since the runs meet only a
-few hundred contexts.
+The joint distribution of three new tokens over many seeded runs of the real loop, on models that are tables,
+against the product of the table's entries: with drafters that draw, with those that do not and whose guesses
+are kept with probability p, and with processed logits. Wrong rules show that the tests have power.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+import itertools
 
 import pytest
 import tiny
-import torch
-from chi_square import LEAST_P, NEW, counted, joint, p_value
-from one_draw_a_path import PerPathRule
-from table_models import TextCache
-from tokenswift_heads import random_tokenswift, with_tokenswift
+from chi_square import LEAST_P, p_value
+from table_models import TEMPERATURE, counted, wanted
 
-from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.drafters.medusa.draft import MedusaDraft
-from medusa_core.drafters.tokenswift.draft import TokenSwiftDraft
-from medusa_core.loading.load import load_engine
-from medusa_core.model.target import Target
+from medusa_core.acceptance.match import MatchRule
+from medusa_core.acceptance.rejection import RejectionRule
+from medusa_core.acceptance.verdict import Verdict
 
-V = 8
-RUNS = 2000
-TEMPERATURE = 1.2
-PROMPT = [3, 0, 5]
-TREE = "cartesian-4x3x2"
-
-# One step's rule is counted in test_draws; here are thousands of whole runs.
-pytestmark = pytest.mark.slow
-
-
-class RememberingTarget(Target):
-    """The real target; a forward over the same tokens is computed once."""
-
-    def __init__(self, model):
-        super().__init__(model)
-        self.known = {}
-
-    def new_cache(self, slots):
-        return TextCache(slots)
-
-    def prefill(self, tokens, cache, features):
-        cache.written = list(tokens)
-        cache.commit(range(len(tokens)))
-        return self._remember(
-            ("prefill", *tokens), lambda real: super(RememberingTarget, self).prefill(tokens, real, features)
-        )
-
-    def verify_all(self, trees, caches, features):
-        return [self._verify(*one, features) for one in zip(trees, caches, strict=True)]
-
-    def _verify(self, tree, cache, features):
-        cache.written = tree.tokens.tolist()
-
-        def forward(real):
-            super(RememberingTarget, self).prefill(cache.tokens, real)
-            return super(RememberingTarget, self).verify(tree, real, features)
-
-        return self._remember((*cache.tokens, "tree", *cache.written), forward)
-
-    def _remember(self, key, forward):
-        if key not in self.known:
-            self.known[key] = forward(super().new_cache(64))
-        return self.known[key]
+RUNS = 1200
+TREE = {"method": "draft_model", "draft_top_k": 3, "draft_depth": 2, "draft_nodes": 9}
+DRAFTS = {
+    "plain decoding": {"method": "none"},
+    "a chain": {"method": "draft_model", "draft_depth": 2},
+    "a tree": TREE,
+    "a tree that ends at its budget": TREE | {"draft_nodes": 4},
+    "the likeliest tokens": TREE | {"draws": False},
+    "ngram": {"method": "ngram", "draft_depth": 2},
+    "lookup": {"method": "lookup", "lookup_ngram": 1},
+    "suffixes": {"method": "suffix", "suffix_least": 0.02},
+    "merged": TREE | {"method": "draft_model+ngram"},
+    **{
+        f"heads, {tree}": {"method": "medusa", "tree": tree}
+        for tree in ("cartesian-3x2", "cartesian-2x2x1", "cartesian-5", "cartesian-1x4", "dynamic-7")
+    },
+}
+HEADS = "heads, cartesian-3x2"
+FAST = {  # the others are slow and count more runs
+    ("a chain", "rejection"), ("a tree", "rejection"), ("heads, dynamic-7", "rejection"),
+    (HEADS, "match"), ("a tree", "match"),
+}  # fmt: skip
+PROCESSED = {
+    "penalty": {"penalty": 1.8, "penalty_window": 3, "min_p": 0.15},
+    "nucleus": {"top_k": 4, "top_p": 0.85, "min_p": 0.06},
+}
+FAST_PROCESSED = {
+    ("a chain", "rejection", "penalty"),
+    ("a tree", "rejection", "nucleus"),
+    ("suffixes", "rejection", "nucleus"),
+}
+SOME = ("plain decoding", "a chain", "a tree", "ngram", "suffixes", HEADS)
 
 
-@pytest.fixture(scope="module")
-def small_model():
-    return tiny.build_model(tiny.tiny_config(kv_heads=2, vocab_size=V, initializer_range=0.25), seed=3)
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [
+        pytest.param(name, rule, marks=() if (name, rule) in FAST else pytest.mark.slow)
+        for name in DRAFTS
+        for rule in ("match", "rejection")
+    ],
+)
+def test_three_tokens_have_the_models_own_distribution(name, rule):
+    found, accepted = counted(RUNS if (name, rule) in FAST else 4 * RUNS, acceptance=rule, **DRAFTS[name])
+    assert p_value(found, wanted(), 30) > LEAST_P
+    assert p_value(found, wanted(0.75 * TEMPERATURE), 30) < LEAST_P  # a wrong temperature is seen
+    assert accepted > RUNS / 5 or name == "plain decoding"
 
 
-def next_p(model, text):
-    """Exact probabilities [V] of the token after a text, from a plain forward."""
-    return torch.softmax(model(torch.tensor([text])).logits[0, -1].double() / TEMPERATURE, dim=-1)
+@pytest.mark.parametrize(
+    ("name", "rule", "settings"),
+    [
+        pytest.param(*row, marks=() if row in FAST_PROCESSED else pytest.mark.slow)
+        for row in itertools.product(SOME, ("match", "rejection"), PROCESSED)
+    ],
+)
+def test_processed_logits_give_exactly_their_distribution(name, rule, settings):
+    """q is the draft model's own, p is processed: the residual of a rejected guess is of the processed p."""
+    runs, settings = 700, PROCESSED[settings]
+    found, accepted = counted(runs, acceptance=rule, **DRAFTS[name], **settings)
+    right = wanted(**settings)
+    assert found[right == 0].sum() == 0  # tokens that are left out are never drawn
+    assert p_value(found, right) > LEAST_P
+    assert p_value(found, wanted()) < LEAST_P
+    assert accepted > runs / 5 or name == "plain decoding"
 
 
-@pytest.fixture(scope="module")
-def wanted(small_model):
-    return joint(partial(next_p, small_model), PROMPT, V)
+class WithoutResidual(RejectionRule):
+    """Draws from p itself where every guess was rejected: the fault that the residual is there to undo."""
+
+    def __call__(self, tree, logits):
+        verdict = super().__call__(tree, logits)
+        verdict.__dict__["bonus"] = int(self.choose(logits[verdict.path[-1]][None])[0])
+        return verdict
 
 
-def sampled_counts(model, rule_class=None, runs=RUNS, **settings):
-    """How often each triple came with random heads, [V, V, V]."""
-    drafts = {"medusa": MedusaDraft(tiny.random_heads(model))}
-    settings = {"temperature": TEMPERATURE, "tree": TREE} | settings
-    target = RememberingTarget(model)
-    return counted(target, drafts, PROMPT, runs, rule_class=rule_class, **settings)[0]
+class PerPathRule(MatchRule):
+    """The fault of public code: every path draws its own tokens, and the luckiest path is taken."""
+
+    def __call__(self, tree, logits):
+        leaves = [node for node in range(tree.size) if node not in tree.parents]
+        best, bonus = [0], None
+        for leaf in leaves:
+            path = tiny.path_to(tree.parents, leaf)
+            draws = self.choose(logits[path]).tolist()
+            kept = 1
+            while kept < len(path) and int(tree.tokens[path[kept]]) == draws[kept - 1]:
+                kept += 1
+            if kept > len(best) or bonus is None:
+                best, bonus = path[:kept], draws[kept - 1]
+        return Verdict(best, tree.tokens[best].tolist(), bonus, [True] * tree.size, "")
 
 
-@pytest.fixture(scope="module")
-def plain_counts(small_model):
-    return sampled_counts(small_model, method="none")
-
-
-def test_matching_samples_from_the_models_own_distribution(small_model, wanted):
-    assert p_value(sampled_counts(small_model), wanted, 40) > LEAST_P
-
-
-def test_plain_sampling_has_the_same_distribution(plain_counts, wanted):
-    assert p_value(plain_counts, wanted, 40) > LEAST_P
-
-
-def test_one_draw_a_path_is_biased_and_this_test_sees_it(small_model, wanted):
-    assert p_value(sampled_counts(small_model, PerPathRule, runs=1200), wanted, 40) < LEAST_P
-
-
-def test_the_wrong_temperature_is_seen(plain_counts, wanted):
-    other = (wanted + 1e-12) ** 0.8
-    assert p_value(plain_counts, other / other.sum(), 40) < LEAST_P
-
-
-def test_remembered_forwards_change_nothing(small_model):
-    """The stand-in gives the very runs of the real engine."""
-    engine = tiny.build_engine(small_model, tiny.random_heads(small_model), tokenizer=False)
-    remembering = replace(engine, target=RememberingTarget(small_model))
-    for seed in range(10):
-        config = GenerationConfig.of(temperature=TEMPERATURE, seed=seed, max_new_tokens=NEW, tree=TREE)
-        runs = [tiny.emitted(each.stream(PROMPT, config)) for each in (remembering, engine)]
-        assert runs[0] == runs[1]
-
-
-# --- TokenSwift keeps the model's own distribution and text too, on drafts that see a part of the text.
-
-
-PART = {"draft_budget": 32, "draft_sinks": 8}
-
-
-@pytest.mark.parametrize("rule", ["match", "rejection"])
-def test_drafts_that_see_a_part_of_the_text_keep_the_distribution(small_model, rule):
-    """In the public code a draw a path biases the first tokens."""
-    prompt = tiny.random_tokens(40, seed=2, vocabulary=V)  # longer than what a draft sees
-    engine = with_tokenswift(tiny.build_engine(small_model, None, tokenizer=False))
-    settings = {"method": "tokenswift", "tree": "cartesian-2x3x2", "acceptance": rule, **PART}
-    found, accepted = counted(engine.target, engine.drafts, prompt, RUNS, temperature=TEMPERATURE, **settings)
-    assert p_value(found, joint(partial(next_p, small_model), prompt, V), 40) > LEAST_P
-    assert accepted > RUNS / 5
-
-
-def test_the_embedded_model_says_what_it_says_alone():
-    """In float32, over a text many times as long as what a draft sees."""
-    engine = load_engine(LoadConfig(dtype="float32", device="cpu"))
-    draft = TokenSwiftDraft(random_tokenswift(engine.target.model))
-    engine = replace(engine, drafts={"tokenswift": draft})
-    prompt = engine.encode("Once upon a time, there was a small owl who lived in an old oak.")
-    config = GenerationConfig.of(max_new_tokens=600, method="tokenswift", ignore_eos=True, **PART)
-    steps = list(engine.stream(prompt, config))
-    plain = list(engine.stream(prompt, config.changed(method="none")))
-    assert tiny.emitted(steps) == tiny.emitted(plain)
-    assert len(plain) > 1.2 * len(steps)
+@pytest.mark.parametrize(
+    ("rule_class", "name"),
+    [
+        (PerPathRule, HEADS),
+        (WithoutResidual, HEADS),
+        pytest.param(WithoutResidual, "a chain", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rule_with_a_known_fault_is_seen(rule_class, name):
+    runs = 3 * RUNS if name == "a chain" else RUNS // 2
+    found, _ = counted(runs, rule_class=rule_class, acceptance="rejection", **DRAFTS[name])
+    assert p_value(found, wanted()) < LEAST_P

@@ -6,13 +6,11 @@ import families
 import pytest
 import tiny
 import torch
-from families import CONTEXT, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
+from families import CONTEXT, DEEP_TREE, FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
 from transformers import AutoModelForMultimodalLM
 
 from medusa_core.checkpoints.lm_head import read_lm_head
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
@@ -27,8 +25,6 @@ from medusa_core.model.target import Target
 
 NEW_TOKENS = 28
 SLIDING = [name for name in FAMILIES if families.slides(name)]
-# Two branches deeper than the window, with siblings between them, so that slot and depth lie far apart.
-PARENTS = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 # The halves round alike in all families: one of each kind of attention, of positions and of experts.
 HALVES = {"llama", "qwen2-moe", "gemma2", "gemma3", "phi", "deepseek-v3", "gpt-oss", "gpt2"}
 # The second kernel of a family by default where the family stands for a kind of attention.
@@ -57,21 +53,13 @@ def test_every_proven_model_type_is_tested_here():
 
 @pytest.mark.sample(30)
 @pytest.mark.parametrize(("name", "kernel"), PAIRS)
-def test_a_tree_forward_equals_each_branch_alone(name, kernel, monkeypatch):
-    """The prompt is read in chunks shorter than the window, the last of them not full."""
-    branches_are_alike(name, kernel, 15, 4, monkeypatch)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "kernel"), PAIRS)
-def test_prompts_of_one_chunk_and_in_longer_ones(name, kernel, monkeypatch):
-    for prompt_length, chunk in ((3, 512), (15, WINDOW + 3)):
-        branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch)
-
-
+@pytest.mark.parametrize(
+    ("prompt_length", "chunk"),
+    [(15, 4), *(pytest.param(*row, marks=pytest.mark.slow) for row in [(3, 512), (15, WINDOW + 3)])],
+)
 @torch.inference_mode()
-def branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch):
-    """Two trees in a row: the second one reads rows that the first commit moved."""
+def test_a_tree_forward_equals_each_branch_alone(name, kernel, prompt_length, chunk, monkeypatch):
+    """Two trees in a row, the second over rows that the first commit moved; prompts read in chunks."""
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
     model = family_model(name, kernel)
     target = Target(model)
@@ -82,7 +70,7 @@ def branches_are_alike(name, kernel, prompt_length, chunk, monkeypatch):
     wanted = alone(model, read)
     assert_close(logits, wanted[0])
     assert_close(hidden[0], wanted[1])
-    for parents, path in ((PARENTS[:9], [0, 2, 4, 6, 8]), (PARENTS, [0])):
+    for parents, path in ((DEEP_TREE[:9], [0, 2, 4, 6, 8]), (DEEP_TREE, [0])):
         tokens = tiny.random_tokens(len(parents), seed=len(parents))
         logits, hidden = target.verify(tiny.token_tree(parents, tokens), cache, LAST_HIDDEN)
         for node in range(len(parents)):
@@ -137,14 +125,14 @@ def test_the_window_matters(name, monkeypatch):
 @torch.inference_mode()
 def test_half_precision_runs_and_stays_near(name, kernel, subtests):
     prompt, tokens = tiny.random_tokens(9, seed=1), tiny.random_tokens(9, seed=2)
-    branch = [tokens[step] for step in tiny.path_to(PARENTS, 8)]
+    branch = [tokens[step] for step in tiny.path_to(DEEP_TREE, 8)]
     for dtype in (torch.bfloat16, torch.float16):
         with subtests.test(dtype=str(dtype)):
             model = family_model(name, kernel, dtype)
             target = Target(model)
             cache = target.new_cache(CONTEXT)
             target.prefill(prompt, cache)
-            logits, hidden = target.verify(tiny.token_tree(PARENTS[:9], tokens), cache, LAST_HIDDEN)
+            logits, hidden = target.verify(tiny.token_tree(DEEP_TREE[:9], tokens), cache, LAST_HIDDEN)
             assert hidden.dtype == dtype
             assert logits.dtype in (dtype, torch.float32)  # Mllama widens them
             wanted = alone(model, prompt + branch)[0].float()
@@ -212,9 +200,8 @@ def whole_model(name):
 def test_it_is_loaded_whole_and_decodes_text(name, tmp_path):
     model = whole_model(name)
     model.save_pretrained(tmp_path)
-    load = LoadConfig(str(tmp_path), dtype="float32", device="cpu")
-    assert estimate_memory(load).parameters > 0
-    engine = load_engine(load)
+    assert estimate_memory(tiny.load_config(tmp_path)).parameters > 0
+    engine = tiny.load_from(tmp_path)
     head = model.get_output_embeddings().weight
     assert torch.equal(engine.target.model.get_output_embeddings().weight, head)
     assert torch.equal(read_lm_head(tmp_path), head)

@@ -6,10 +6,10 @@ import functools
 import json
 
 import pytest
+import tiny
 from golden import golden_rows
 
-from medusa_core.config import GenerationConfig, LoadConfig
-from medusa_core.loading.load import load_engine
+from medusa_core.config import GenerationConfig
 
 ENOUGH = 96  # a recorded run stops after the step that reaches so many tokens, which is not cut
 
@@ -17,9 +17,7 @@ ENOUGH = 96  # a recorded run stops after the step that reaches so many tokens, 
 @functools.cache
 def golden_engine(golden, heads):
     models = golden.models() / "models"
-    return load_engine(
-        LoadConfig(model=str(models / "m1"), heads=str(models / heads), dtype="float32", device="cpu")
-    )
+    return tiny.load_from(models / "m1", models / heads)
 
 
 def cases(golden):
@@ -63,4 +61,4 @@ def test_plain_decoding_is_the_recorded_continuation(golden, heads):
     for prompt, wanted in zip(recorded["prompts"], recorded["vanilla"], strict=True):
         config = GenerationConfig.of(method="none", max_new_tokens=len(wanted), ignore_eos=True)
         steps = list(golden_engine(golden, heads).stream(prompt, config))
-        assert [token for step in steps for token in step.emitted] == wanted
+        assert tiny.emitted(steps) == wanted

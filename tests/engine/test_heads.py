@@ -48,10 +48,13 @@ def test_stacked_forward_equals_a_loop_over_heads(model, count, layers, shares):
     assert (heads.count, heads.layers, heads.shares_lm_head) == (count, layers, shares)
 
 
-@pytest.mark.parametrize("layers", [1, 3])
-def test_fresh_heads_predict_what_the_lm_head_predicts(model, layers):
+@pytest.mark.parametrize(("layers", "shares"), [(1, False), (3, False), (2, True)])
+def test_fresh_heads_predict_what_the_lm_head_predicts(model, layers, shares):
+    """Also those that stand on the LM head itself."""
     lm_head = model.get_output_embeddings()
-    heads = MedusaHeads.fresh(lm_head.weight, heads=4, layers=layers)
+    heads = MedusaHeads.fresh(lm_head.weight, heads=4, layers=layers, shared=shares)
+    assert (heads.count, heads.layers, heads.shares_lm_head) == (4, layers, shares)
+    assert (heads.lm_weight.data_ptr() == lm_head.weight.data_ptr()) == shares
     hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(heads(hidden), lm_head(hidden).expand(4, -1, -1), atol=1e-5, rtol=1e-5)
 
@@ -64,16 +67,6 @@ def test_fresh_heads_own_their_weights(model):
     heads.lm_weight.data[0] += 1.0
     assert torch.equal(lm_head, before)
     assert torch.equal(heads.lm_weight[1], before)
-
-
-def test_fresh_heads_can_stand_on_the_lm_head_itself(model):
-    lm_head = model.get_output_embeddings()
-    heads = MedusaHeads.fresh(lm_head.weight, heads=3, layers=2, shared=True)
-    assert heads.shares_lm_head
-    assert heads.lm_weight.data_ptr() == lm_head.weight.data_ptr()
-    assert (heads.count, heads.layers) == (3, 2)
-    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(heads(hidden), lm_head(hidden).expand(3, -1, -1), atol=1e-5, rtol=1e-5)
 
 
 def test_a_shared_lm_head_is_neither_trained_nor_saved(model):

@@ -5,25 +5,14 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
-from test_captured_runs import captured_target
+from captures import engine_on
 from torch.overrides import TorchFunctionMode
 
 from medusa_core.config import GenerationConfig
-from medusa_core.engine import Engine
 from medusa_core.model import clock as clocks
 
-READS = (
-    "item",
-    "tolist",
-    "cpu",
-    "numpy",
-    "__int__",
-    "__bool__",
-    "__float__",
-    "__index__",
-    "equal",
-    "nonzero",
-)
+READS = {"item", "tolist", "cpu", "numpy", "equal", "nonzero"}
+READS |= {"__int__", "__bool__", "__float__", "__index__"}
 
 
 class CountedReads(TorchFunctionMode):
@@ -42,8 +31,7 @@ class CountedReads(TorchFunctionMode):
 
 @pytest.fixture(scope="module")
 def captured_engine(model):
-    engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    return Engine(captured_target(model), engine.drafts, engine.tokenizer, engine.info)
+    return engine_on(model)
 
 
 @pytest.mark.sample

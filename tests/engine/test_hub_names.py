@@ -21,10 +21,8 @@ from transformers import MistralConfig
 
 from medusa_core.checkpoints.heads import read_heads
 from medusa_core.checkpoints.sources import locate_heads
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 
 VICUNA, VICUNA_HEADS = "lmsys/vicuna-7b-v1.3", "FasterDecoding/medusa-vicuna-7b-v1.3"
 ZEPHYR = "FasterDecoding/medusa-1.0-zephyr-7b-beta"
@@ -50,10 +48,6 @@ def add(hub, folder, name, config=None, files=()):
         (folder / file).write_bytes(b"not for us")
     hub.repositories[name] = folder
     return folder
-
-
-def load(model="", heads=""):
-    return load_engine(LoadConfig(model=model, heads=heads, dtype="float32", device="cpu"))
 
 
 def decodes(engine, heads):
@@ -97,7 +91,7 @@ def vicuna_heads(hub, heads, tmp_path):
 @pytest.mark.parametrize("named", [("", VICUNA_HEADS), (VICUNA, VICUNA_HEADS), (VICUNA_HEADS, "")])
 def test_vicuna_and_its_heads_in_pickles(hub, heads, named):
     """The README's first example."""
-    engine = load(*named)
+    engine = tiny.load_from(*named)
     decodes(engine, heads)
     assert engine.info.notes == ("config.json says medusa_num_heads 2, the file holds 5, which is used",)
     assert (engine.info.base, engine.info.heads) == (VICUNA, VICUNA_HEADS)
@@ -105,12 +99,12 @@ def test_vicuna_and_its_heads_in_pickles(hub, heads, named):
     assert set(hub.sent) == ours | TOKENIZER | WEIGHTS | {INDEX, "generation_config.json"}
     assert len(hub.sent) == len(set(hub.sent)) + 1  # both have a config.json
     hub.sent.clear()
-    assert medusa_draft(load(*named)).heads.count == 5
+    assert medusa_draft(tiny.load_from(*named)).heads.count == 5
     assert hub.sent == []  # from the cache
 
 
 def test_heads_alone_are_fetched_for_a_base_that_is_here(hub, vicuna_heads, heads, engine_folder):
-    decodes(load(str(engine_folder), VICUNA_HEADS), heads)
+    decodes(tiny.load_from(engine_folder, VICUNA_HEADS), heads)
     assert set(hub.sent) == {"config.json", "medusa_lm_head.pt"}
 
 
@@ -139,7 +133,7 @@ def test_heads_for_a_base_that_has_its_weights_thrice(hub, mistral, tmp_path):
     }  # fmt: skip
     folder = add(hub, tmp_path / "heads", MISTRAL_HEADS, config)
     save_file(public_state(heads), folder / "medusa_lm_head.safetensors")
-    engine = load(heads=MISTRAL_HEADS)
+    engine = tiny.load_from(heads=MISTRAL_HEADS)
     decodes(engine, heads)
     assert engine.info.notes == ()
     weights = {file for file in hub.sent if file.endswith((".safetensors", ".bin", ".pth"))}
@@ -155,7 +149,7 @@ def test_a_whole_model_with_its_heads_among_its_shards(hub, mistral, tmp_path, n
     for file in (*source.glob("*.bin"), *source.glob("*.pth")):
         file.unlink()
     folder = add(hub, write_full(tmp_path / "zephyr", source, heads, 16), ZEPHYR)
-    engine = load(*named)
+    engine = tiny.load_from(*named)
     decodes(engine, heads)
     assert (engine.info.base, engine.info.heads, engine.info.notes) == (ZEPHYR, ZEPHYR, ())
     # Named for its heads alone, it is asked for the shards that have them.
@@ -179,9 +173,9 @@ def test_heads_in_vllms_format_do_not_name_their_base(hub, heads, tmp_path):
     }  # fmt: skip
     folder = add(hub, tmp_path / "heads", VLLM_HEADS, config)
     save_file(vllm_state(heads), folder / "model.safetensors")
-    decodes(load(VICUNA, VLLM_HEADS), heads)
+    decodes(tiny.load_from(VICUNA, VLLM_HEADS), heads)
     with pytest.raises(MedusaError, match="do not name their base: give the base with --model"):
-        load(heads=VLLM_HEADS)
+        tiny.load_from(heads=VLLM_HEADS)
 
 
 def test_a_tokenizer_of_sentencepiece(hub, vicuna, vicuna_heads, tmp_path):
@@ -200,7 +194,7 @@ def test_a_tokenizer_of_sentencepiece(hub, vicuna, vicuna_heads, tmp_path):
         "unk_token": "<unk>",
     }
     (vicuna / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    engine = load(heads=VICUNA_HEADS)
+    engine = tiny.load_from(heads=VICUNA_HEADS)
     assert "tokenizer.model" in hub.sent
     ids = engine.encode("the cat saw")
     assert engine.decode_text(ids) == "the cat saw"
@@ -217,7 +211,7 @@ def test_a_draft_model_by_its_name(hub, engine, tmp_path, sharded):
         engine.tokenizer.save_pretrained(folder)
     add(hub, base, "o/base")
     add(hub, small, "o/small", files=("training.txt.gz",))
-    loaded = load("o/base", "o/small")
+    loaded = tiny.load_from("o/base", "o/small")
     assert "draft_model" in loaded.drafts
     assert loaded.info.heads == "o/small"
     wanted = tiny.transformers_greedy(engine.target.model, tiny.PROMPT, 12)

@@ -11,14 +11,12 @@ import torch
 from golden import golden_rows
 from hydra_heads import hydra_draft, slow_state, slow_tree
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.hydra.draft import HydraDraft
 from medusa_core.drafters.hydra.heads import HydraHeads
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.engine import RunState
 from medusa_core.errors import MedusaError
 from medusa_core.evaluation.head_check import check_heads
-from medusa_core.loading.load import load_engine
 from medusa_core.model.kv_cache import TreeCache
 from medusa_core.trees.tree import Topology, load_tree
 
@@ -61,32 +59,6 @@ def test_every_tree_is_the_one_filled_node_by_node(either_forward, name):
         assert step.tree.tokens.tolist() == tokens
         assert step.tree.draft_logp.tolist() == pytest.approx(logq, abs=1e-4)
         text += step.tree.tokens[step.verdict.path].tolist()
-
-
-def test_guesses_depend_on_the_path(hydra_engine):
-    """Children of two siblings differ, which no head that sees the hidden state alone can do."""
-    below = [step.tree.tokens.tolist()[3:] for step in hydra_run(hydra_engine, tree="cartesian-2x2")]
-    whole = [tokens for tokens in below if len(tokens) == 4]  # trees get shallower at the end of a run
-    assert any(tokens[:2] != tokens[2:] for tokens in whole)
-
-
-def test_the_prefix_cache_holds_each_row_of_the_text_once(hydra_engine):
-    """It has room for the run and no more than for the context."""
-    config = GenerationConfig.of(method="hydra", tree="cartesian-3x2", max_new_tokens=70)
-    state = RunState(hydra_engine.target.new_cache(0))
-    grown = []
-    for step in hydra_engine.stream(PROMPT, config, state=state):
-        grown.append(state.drafter.cache_bytes)
-        rows = step.cache_length + len(step.verdict.path)
-        assert state.drafter.length in (0, rows)
-    if hydra_engine.drafts["hydra"].heads.prefix is None:
-        assert set(grown) == {0}
-        return
-    shape = hydra_engine.target.config
-    row = 2 * shape.num_key_value_heads * shape.head_dim * 4
-    assert state.drafter.length == rows
-    assert rows * row <= grown[-1] <= min(2 * rows, hydra_engine.target.context) * row
-    assert len(set(grown)) <= 5
 
 
 def test_a_tree_that_asks_for_more_is_refused(hydra_engine):
@@ -141,7 +113,7 @@ HALF = 2e-3  # effect of weights rounded to float16
 @functools.cache
 def golden_engine(golden, kind):
     heads = golden.models() / "models" / kind.replace("-", "_")
-    return load_engine(LoadConfig(heads=str(heads), dtype="float32", device="cpu"))
+    return tiny.load_from(heads=heads)
 
 
 def kinds(golden):

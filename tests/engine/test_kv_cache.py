@@ -81,15 +81,6 @@ def test_commit_gathers_before_it_scatters():
     assert rows_of(cache) == [[0, 1, 2, 4, 6, 7]] * 2
 
 
-def test_a_path_that_lies_in_place_moves_nothing():
-    cache = filled(rows=4, committed=2)
-    before = [layer.keys.clone() for layer in cache.layers]
-    cache.commit([0, 1, 2])
-    assert cache.length == 5
-    assert rows_of(cache) == [[0, 1, 2, 3, 4]] * 2
-    assert all(torch.equal(layer.keys, keys) for layer, keys in zip(cache.layers, before, strict=True))
-
-
 def test_memory_is_allocated_once():
     cache = filled(rows=4, committed=2)
     places = [layer.keys.data_ptr() for layer in cache.layers]

@@ -242,7 +242,6 @@ def test_latency_can_be_left_out(engine_folder, prompts_file, tmp_path, command)
     ("argv", "words"),
     [
         (["calibrate", "--sizes", "1,x"], "write numbers with commas"),
-        (["calibrate", "--out", "/nowhere/a.json"], "there is no folder /nowhere"),
         (["tree", "search", "--nodes", "many"], "give a number of drafted nodes, or auto"),
         (["tree", "search", "--nodes", "auto", "--latency", "/nowhere.json"], "directory): write it"),
     ],

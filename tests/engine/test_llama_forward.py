@@ -11,11 +11,10 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from families import FAMILIES, SHORT_ROTATION, WINDOW, alone, family_model
+from families import DEEP_TREE, FAMILIES, SHORT_ROTATION, alone, family_model
 from hypothesis import given
 from hypothesis import strategies as st
 from native_case import CONTEXT, VOCABULARY, off, run, text
-from slow_llama import slow_forward
 from transformers import LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config, SmolLM3Config
 
 from medusa_core.errors import MedusaError
@@ -103,7 +102,6 @@ def some_library(llama_libraries, request):
     return llama_libraries("" if request.param == "largest" else request.param)
 
 
-@pytest.mark.sample
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("name", MODELS)
 @torch.inference_mode()
@@ -129,21 +127,6 @@ def test_it_gives_the_logits_and_states_of_transformers(name, dtype, llama_libra
         assert max(mine) < 1.5 * max(theirs)
 
 
-@pytest.mark.parametrize("name", MODELS)
-@torch.inference_mode()
-def test_it_gives_what_the_forward_written_row_by_row_gives(name, library):
-    """A tree over a text that is longer than a window."""
-    model, forward = built(MODELS[name], library, torch.float32)
-    target, prompt, parents = Target(model), short(45), random_parents(12, 2)
-    tree, last = tree_of(parents), len(prompt) - 1
-    logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), read(forward, prompt)[0])
-    above = [*range(-1, last), last, *(parent + len(prompt) for parent in parents[1:])]
-    kinds, window = target.layer_kinds, target.masks.window
-    found = slow_forward(model, kinds, window, [*prompt, *tree.tokens.tolist()], above)
-    torch.testing.assert_close(logits, found[0][len(prompt) :], atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(hidden, found[1][len(prompt) :], atol=1e-4, rtol=1e-4)
-
-
 def all_of(model, tokens, layers):
     """Logits and hidden states of the last token, by transformers."""
     output = model(torch.tensor([tokens]), use_cache=False, output_hidden_states=True)
@@ -158,8 +141,6 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
     """Two branches deeper than a window, and a second tree over rows that the first commit moved."""
     model = family_model(name)
     forward = forward_of(model, llama_libraries(""))
-    parents = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
-    assert len(tiny.path_to(parents, 16)) > WINDOW
     prompt = tiny.random_tokens(prompt_length, 1)
     cache = forward.new_cache(64)
     for part in (prompt[:4], prompt[4:]):
@@ -167,10 +148,10 @@ def test_every_family_gives_what_each_branch_gives_alone(name, prompt_length, ll
             run(forward, Rows.of_text(part, CPU, 1), cache)
             cache.commit(range(len(part)))
     for seed in (3, 4):
-        tree = tiny.token_tree(parents, tiny.random_tokens(len(parents), seed))
+        tree = tiny.token_tree(DEEP_TREE, tiny.random_tokens(len(DEEP_TREE), seed))
         logits, (hidden,) = run(forward, Rows.of_tree(tree, CPU, Features((-1,))), cache)
-        for node in range(len(parents)):
-            path = [int(tree.tokens[step]) for step in tiny.path_to(parents, node)]
+        for node in range(len(DEEP_TREE)):
+            path = [int(tree.tokens[step]) for step in tiny.path_to(DEEP_TREE, node)]
             wanted, state = alone(model, [*prompt, *path])
             torch.testing.assert_close(logits[node], wanted, atol=5e-5, rtol=5e-5)
             torch.testing.assert_close(hidden[node], state, atol=5e-5, rtol=5e-5)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import json
 import shutil
 import threading
 
@@ -12,6 +11,7 @@ import httpx2
 import pytest
 import tiny
 import torch
+from bad_input import change_json
 from hub_server import Hub, serving
 from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, LlamaForCausalLM, PreTrainedModel
@@ -21,7 +21,6 @@ from medusa_core.checkpoints import download
 from medusa_core.checkpoints.locate import locate
 from medusa_core.cli import load as load_line
 from medusa_core.cli.main import main
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
 from medusa_core.loading import bare_llama, load, memory
@@ -29,18 +28,11 @@ from medusa_core.loading.load import load_engine
 from medusa_core.model.bare_llama import BareLlama
 
 
-def config_of(folder, **settings):
-    return LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)
-
-
 @pytest.fixture
 def hub(tmp_path, monkeypatch, engine_folder):
     """A hub with the tiny model and, in a repository of their own, its heads; an empty cache."""
     heads = shutil.copytree(engine_folder / "heads", tmp_path / "heads")
-    config = json.loads((heads / "config.json").read_text(encoding="utf-8"))
-    (heads / "config.json").write_text(
-        json.dumps(config | {"base_model_name_or_path": "a/base"}), encoding="utf-8"
-    )
+    change_json(heads / "config.json", base_model_name_or_path="a/base")
     base = shutil.copytree(engine_folder, tmp_path / "base", ignore=shutil.ignore_patterns("heads"))
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
     monkeypatch.setattr(download, "POLL_SECONDS", 0.005)
@@ -66,7 +58,7 @@ def names_of(stages):
 @pytest.mark.usefixtures("reader")
 def test_a_load_tells_where_it_is(engine_folder, engine):
     stages = []
-    loaded = load_engine(config_of(engine_folder), stages.append)
+    loaded = load_engine(tiny.load_config(engine_folder), stages.append)
     assert names_of(stages) == ["files", "memory", "weights", "check", "heads"]
     shares = [stage.done for stage in stages if stage.name == "weights"]
     assert (shares[0], shares[-1]) == (0.0, 1.0)
@@ -90,9 +82,9 @@ def test_two_loads_at_once_hear_each_of_their_own(engine_folder):
 
         return hear
 
-    other = threading.Thread(target=load_engine, args=(config_of(engine_folder), watch(second)))
+    other = threading.Thread(target=load_engine, args=(tiny.load_config(engine_folder), watch(second)))
     other.start()
-    load_engine(config_of(engine_folder), watch(first))
+    load_engine(tiny.load_config(engine_folder), watch(first))
     other.join()
     assert [s.done for s in first if s.name == "weights"] == [s.done for s in second if s.name == "weights"]
     # transformers patches this class while it reads a model; what it puts there has another name.
@@ -138,7 +130,7 @@ def test_what_the_watcher_raises_ends_the_load_and_leaves_nothing(engine_folder,
     before, previous = models(), transformers_logging.set_tqdm_hook(hook)
     try:
         with pytest.raises(kind) as caught:
-            load_engine(config_of(engine_folder), watch)
+            load_engine(tiny.load_config(engine_folder), watch)
         assert caught.value is refusal
         # The exception is still held, as by a program that shows it.
         assert models() <= before  # models of earlier tests may go in the meantime
@@ -155,7 +147,7 @@ def test_what_the_watcher_raises_ends_the_load_and_leaves_nothing(engine_folder,
 def test_downloads_are_told_in_bytes(hub, named):
     hub.delay = 0.02
     stages = []
-    loaded = load_engine(LoadConfig(*named, "float32", "cpu"), stages.append)
+    loaded = load_engine(tiny.load_config(*named), stages.append)
     assert medusa_draft(loaded).heads.count == tiny.HEADS
     assert names_of(stages) == ["files", "memory", "files", "weights", "check", "heads"]
     # Small files first; it is told what the memory must hold before anything large is asked for.
@@ -168,7 +160,7 @@ def test_downloads_are_told_in_bytes(hub, named):
     assert stages[known].estimate.heads == 4 * loaded.info.draft_parameters
     assert hub.sent.count("model.safetensors") == 1
     again = []
-    load_engine(LoadConfig(*named, "float32", "cpu"), again.append)
+    load_engine(tiny.load_config(*named), again.append)
     assert hub.sent.count("model.safetensors") == 1
     assert not any("Downloading" in stage.message for stage in again)
 
@@ -182,10 +174,10 @@ def test_a_download_can_be_ended_and_taken_up_again(hub):
             raise refusal
 
     with pytest.raises(EnoughError) as caught:
-        load_engine(LoadConfig("a/base", "none", "float32", "cpu"), watch)
+        load_engine(tiny.load_config("a/base", "none"), watch)
     assert caught.value is refusal
     hub.delay = 0.0
-    assert load_engine(LoadConfig("a/base", "none", "float32", "cpu")).info.base == "a/base"
+    assert tiny.load_from("a/base", "none").info.base == "a/base"
 
 
 def test_too_little_memory_is_said_before_weights_are_fetched(hub, monkeypatch, capsys):
@@ -193,7 +185,7 @@ def test_too_little_memory_is_said_before_weights_are_fetched(hub, monkeypatch, 
     with pytest.raises(
         MedusaError, match=r"the model needs about 67\.\d MB of memory, 65\.5 kB are free: take a"
     ):
-        load_engine(LoadConfig("a/base", "a/heads", "float32", "cpu"))
+        tiny.load_from("a/base", "a/heads")
     assert not any(name.endswith(".safetensors") for name in hub.sent)
     assert main(["generate", "abc", "--model", "a/base", "--device", "cpu"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
@@ -218,7 +210,7 @@ def test_a_connection_that_breaks_is_said_in_one_line(hub, monkeypatch):
 
     monkeypatch.setitem(locate.__globals__, "snapshot_download", broken)
     with pytest.raises(MedusaError, match="ReadError: the line went dead"):
-        load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
+        tiny.load_from("a/base", "none")
 
 
 # --- memory that runs out while loading --------------------------------------------------------------------
@@ -235,7 +227,7 @@ def test_memory_that_runs_out_is_said_with_what_would_help(engine_folder, monkey
     with pytest.raises(
         MedusaError, match=r"ran out while loading, though the model needs .*: use --"
     ) as caught:
-        load_engine(config_of(engine_folder))
+        tiny.load_from(engine_folder)
     assert "--dtype bfloat16 (" in str(caught.value)
 
 
@@ -260,15 +252,8 @@ def homemade(request, engine_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     folder = shutil.copytree(engine_folder, tmp_path / "homemade")
     (folder / "homemade.py").write_text(CODE.format(mark=str(tmp_path / "mark")), encoding="utf-8")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config |= {
-        "model_type": request.param,
-        "auto_map": {
-            "AutoConfig": "homemade.HomemadeConfig",
-            "AutoModelForCausalLM": "homemade.HomemadeModel",
-        },
-    }
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    own = {"AutoConfig": "homemade.HomemadeConfig", "AutoModelForCausalLM": "homemade.HomemadeModel"}
+    change_json(folder / "config.json", model_type=request.param, auto_map=own)
     return folder
 
 
@@ -276,11 +261,11 @@ def test_a_folders_code_runs_only_where_that_was_said(homemade, engine, tmp_path
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asks on the terminal"))
     known = "llama" in (homemade / "config.json").read_text(encoding="utf-8").split("model_type")[1][:12]
     if known:
-        loaded = load_engine(config_of(homemade))  # by transformers' own class
+        loaded = tiny.load_from(homemade)  # by transformers' own class
         assert type(loaded.target.model) is LlamaForCausalLM
     else:
         with pytest.raises(MedusaError, match=r"Python code of its own.*--trust-remote-code"):
-            load_engine(config_of(homemade))
+            tiny.load_from(homemade)
         for argv in (
             ["heads", "init", "--out", str(tmp_path / "out")],
             ["generate", "abc"],
@@ -289,7 +274,7 @@ def test_a_folders_code_runs_only_where_that_was_said(homemade, engine, tmp_path
             assert main([*argv, "--model", str(homemade)]) == 2
             assert "--trust-remote-code" in capsys.readouterr().err
     assert not (tmp_path / "mark").exists()
-    trusted = load_engine(config_of(homemade, trust_remote_code=True))
+    trusted = tiny.load_from(homemade, trust_remote_code=True)
     assert (tmp_path / "mark").exists()
     assert type(trusted.target.model).__name__ == "HomemadeModel"
     assert tiny.emitted(tiny.run(trusted)) == tiny.emitted(tiny.run(engine))
@@ -297,9 +282,9 @@ def test_a_folders_code_runs_only_where_that_was_said(homemade, engine, tmp_path
 
 def test_the_hubs_code_is_fetched_only_where_it_may_run(hub):
     (hub.repositories["a/base"] / "homemade.py").write_text("raise SystemExit", encoding="utf-8")
-    load_engine(LoadConfig("a/base", "none", "float32", "cpu"))
+    tiny.load_from("a/base", "none")
     assert "homemade.py" not in hub.sent
-    load_engine(LoadConfig("a/base", "none", "float32", "cpu", trust_remote_code=True))
+    tiny.load_from("a/base", "none", trust_remote_code=True)
     assert "homemade.py" in hub.sent  # and not run, since no config names it
 
 
@@ -310,7 +295,7 @@ def test_a_terminal_sees_one_line_that_goes_away(engine_folder):
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     with load_line.load_line(terminal) as watch:
-        load_engine(config_of(engine_folder), watch)
+        load_engine(tiny.load_config(engine_folder), watch)
     written = terminal.getvalue()
     assert "Reading the weights 100% |" in written
     assert "Looking for the files …" in written
@@ -319,5 +304,5 @@ def test_a_terminal_sees_one_line_that_goes_away(engine_folder):
 
 
 def test_no_terminal_sees_nothing(engine_folder, capsys):
-    assert load_line.load_with_line(config_of(engine_folder)).drafts
+    assert load_line.load_with_line(tiny.load_config(engine_folder)).drafts
     assert capsys.readouterr().err == ""

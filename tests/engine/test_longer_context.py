@@ -16,7 +16,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.decoding import check_prompt
 from medusa_core.drafters.medusa.draft import MedusaDraft
 from medusa_core.engine import Engine
@@ -71,7 +71,7 @@ def read(target, text=TEXT):
 def test_yarn_is_that_of_transformers_in_both_forwards(family, tmp_path):
     model = tiny.build_model(small_config(FAMILIES[family]))
     model.save_pretrained(tmp_path)
-    engine = load_engine(LoadConfig(str(tmp_path), dtype="float32", device="cpu", context=256))
+    engine = tiny.load_from(tmp_path, context=256)
     assert engine.target.context == 256
     assert "256 by YaRN" in engine.info.extended
     # As a user of transformers would ask for it.
@@ -186,7 +186,7 @@ def test_a_cache_that_dropped_rows_goes_back_a_little_or_begins_anew(pair, libra
 
 
 def test_without_the_flag_a_model_is_as_before(engine_folder):
-    engine = load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu"))
+    engine = tiny.load_from(engine_folder)
     assert (engine.target.context, engine.info.extended, engine.target.longer) == (96, "", None)
     assert engine.target.new_cache(50).rows == 50
     with pytest.raises(
@@ -197,7 +197,7 @@ def test_without_the_flag_a_model_is_as_before(engine_folder):
 
 @pytest.mark.parametrize("extend", ["yarn", "window"])
 def test_the_estimate_counts_the_longer_cache(engine_folder, extend):
-    config = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=9000, extend=extend)
+    config = tiny.load_config(engine_folder, context=9000, extend=extend)
     engine = load_engine(config)
     estimate, cache = estimate_memory(config), engine.target.new_cache(9000 + 64)
     assert estimate.cache <= cache.nbytes < estimate.cache + estimate.margin
@@ -206,7 +206,7 @@ def test_the_estimate_counts_the_longer_cache(engine_folder, extend):
 def test_a_context_that_does_not_fit_is_refused_before_loading(engine_folder, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda device: 2**30)
     with pytest.raises(MedusaError, match=r"needs about .* GB of memory, 1\.07 GB are free: use --context 0"):
-        load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=2**24))
+        tiny.load_from(engine_folder, context=2**24)
 
 
 REFUSED = {
@@ -231,11 +231,11 @@ def test_what_cannot_be_extended_is_refused_in_a_sentence(case):
 
 def test_a_context_within_the_trained_one_is_refused(engine_folder):
     with pytest.raises(MedusaError, match="--context is 90, the model takes 96 as it is"):
-        load_engine(LoadConfig(str(engine_folder), device="cpu", context=90))
+        tiny.load_from(engine_folder, context=90)
 
 
 def test_a_window_without_a_context_is_told_to_count_for_nothing(engine_folder, caplog):
-    load_engine(LoadConfig(str(engine_folder), dtype="float32", device="cpu", extend="window"))
+    tiny.load_from(engine_folder, extend="window")
     assert "--extend window counts for nothing without --context: give --context N too" in caplog.text
 
 

@@ -19,15 +19,10 @@ from medusa_core.drafters.medusa.files import size
 from medusa_core.errors import MedusaError
 from medusa_core.llama.library import Library, NoLibraryError
 from medusa_core.loading import devices, memory
-from medusa_core.loading.load import load_engine
 from medusa_core.loading.memory import estimate_memory
 from medusa_core.loading.model_size import model_size
 
 GIB = 2**30
-
-
-def config_of(folder, **settings):
-    return LoadConfig(**{"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)
 
 
 def held(tensors):
@@ -39,8 +34,8 @@ def held(tensors):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
-    estimate = estimate_memory(config_of(engine_folder, dtype=dtype))
-    engine = load_engine(config_of(engine_folder, dtype=dtype))
+    estimate = estimate_memory(tiny.load_config(engine_folder, dtype=dtype))
+    engine = tiny.load_from(engine_folder, dtype=dtype)
     assert estimate.base == held(engine.target.model.parameters())
     assert estimate.heads == held(medusa_draft(engine).heads.parameters())
     assert estimate.device == "cpu"
@@ -51,13 +46,13 @@ def test_base_heads_and_cache_are_those_of_the_engine(engine_folder, dtype):
     # The C pads the numbers of a head, of which a tiny model has eight.
     assert estimate.cache <= cache.nbytes < estimate.cache + estimate.margin
     assert estimate.total > estimate.base + estimate.heads + estimate.cache
-    assert estimate_memory(config_of(engine_folder, heads="none")).heads == 0
+    assert estimate_memory(tiny.load_config(engine_folder, "none")).heads == 0
 
 
 def test_tied_weights_are_counted_once(tmp_path):
     model = tiny.build_model(tiny.tiny_config(tie_word_embeddings=True))
     model.save_pretrained(tmp_path)
-    assert estimate_memory(config_of(tmp_path)).base == held(model.parameters())
+    assert estimate_memory(tiny.load_config(tmp_path)).base == held(model.parameters())
 
 
 def test_latent_keys_and_values_are_narrow(tmp_path):
@@ -68,12 +63,12 @@ def test_latent_keys_and_values_are_narrow(tmp_path):
         qk_nope_head_dim=16, v_head_dim=12, max_position_embeddings=96, bos_token_id=None, eos_token_id=None,
     )  # fmt: skip
     tiny.build_model(config).save_pretrained(tmp_path)
-    engine = load_engine(config_of(tmp_path))
+    engine = tiny.load_from(tmp_path)
     cache = engine.target.new_cache(96 + 64)
     with torch.inference_mode():
         engine.target.prefill(tiny.PROMPT, cache)
     whole = held(tensor for layer in cache.layers for tensor in (layer.keys, layer.values))
-    assert estimate_memory(config_of(tmp_path)).cache == whole
+    assert estimate_memory(tiny.load_config(tmp_path)).cache == whole
 
 
 def only_config(folder, heads, _):
@@ -114,9 +109,9 @@ def test_a_model_that_cannot_be_counted_says_what_it_is(tmp_path):
         tmp_path
     )
     with pytest.raises(MedusaError, match="mamba has no attention"):
-        estimate_memory(config_of(tmp_path))
+        estimate_memory(tiny.load_config(tmp_path))
     with pytest.raises(MedusaError, match="recurrent state"):
-        load_engine(config_of(tmp_path))
+        tiny.load_from(tmp_path)
 
 
 # --- advice ------------------------------------------------------------------------------------------------
@@ -152,7 +147,7 @@ def free(monkeypatch):
 def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     free(13)
     in_c(False)
-    estimate = estimate_memory(config_of(seven_b, dtype="float32"))
+    estimate = estimate_memory(tiny.load_config(seven_b, dtype="float32"))
     assert not estimate.fits
     words = estimate.sentence()
     assert words.startswith("needs about 35.1 GB of memory, 14.0 GB are free: use --quantize 8bit (")
@@ -166,11 +161,11 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     ]
     for advice in estimate.alternatives:
         flag, value = advice.flags.removeprefix("--").split()
-        assert estimate_memory(config_of(seven_b, **{flag: value})).total == advice.needed
-    half = estimate_memory(config_of(seven_b, dtype="bfloat16"))
+        assert estimate_memory(tiny.load_config(seven_b, **{flag: value})).total == advice.needed
+    half = estimate_memory(tiny.load_config(seven_b, dtype="bfloat16"))
     assert half.sentence().startswith("needs about 17.6 GB of memory")
     in_c(True)
-    packed = estimate_memory(config_of(seven_b, dtype="float32", quantize="8bit"))
+    packed = estimate_memory(tiny.load_config(seven_b, dtype="float32", quantize="8bit"))
     embedding = linear = 32000 * 4096
     linear += 32 * (4 * 4096**2 + 3 * 4096 * 11008)
     assert packed.base == round(linear * (1 + 4 / 4096)) + 4 * (6738415616 - linear)
@@ -179,15 +174,18 @@ def test_what_is_needed_and_what_would_help_is_said(seven_b, free, in_c):
     assert packed.total > 4 * 6738415616
     free(64)
     assert estimate.base == 6738415616 * 4
-    assert estimate_memory(config_of(seven_b)).sentence() == "needs about 35.1 GB of memory, 68.7 GB are free"
+    assert (
+        estimate_memory(tiny.load_config(seven_b)).sentence()
+        == "needs about 35.1 GB of memory, 68.7 GB are free"
+    )
 
 
 def test_several_changes_are_offered_where_no_single_one_helps(seven_b, free):
     free(7)
-    words = estimate_memory(config_of(seven_b, dtype="float32")).sentence()
+    words = estimate_memory(tiny.load_config(seven_b, dtype="float32")).sentence()
     assert "use --dtype bfloat16 --quantize 4bit together (" in words
     free(2)
-    assert "take a smaller model or a larger machine" in estimate_memory(config_of(seven_b)).sentence()
+    assert "take a smaller model or a larger machine" in estimate_memory(tiny.load_config(seven_b)).sentence()
 
 
 def test_a_gpu_has_the_cpu_beside_it(seven_b, free, monkeypatch):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import test_truncation as truncation
 import tiny
 import torch
 from chi_square import LEAST_P, p_value
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from table_models import counted, wanted
 
 from medusa_core.acceptance.nucleus import NucleusRule, Settings
+
+NUCLEUS = {"top_k": 4, "top_p": 0.85, "min_p": 0.06}
 
 
 class Script(NucleusRule):
@@ -66,12 +68,10 @@ def test_ties_at_random_keep_each_of_the_longest_paths_about_as_often():
 
 def test_plain_decoding_gets_the_nucleus_and_guesses_bias_it():
     """As the public code: what is guessed comes too often."""
-    paths = {
-        "plain": ("none", "nucleus", {}),
-        "guessed": ("draft_model", "nucleus", {"draft_top_k": 2, "draft_depth": 2, "draft_nodes": 4}),
-    }
-    right = truncation.wanted(**truncation.BOTH)
-    found = {name: truncation.counts(*path)[0] for name, path in paths.items()}
+    guessed = {"method": "draft_model", "draft_top_k": 2, "draft_depth": 2, "draft_nodes": 4}
+    paths = {"plain": {"method": "none"}, "guessed": guessed}
+    found = {name: counted(500, acceptance="nucleus", **NUCLEUS, **path)[0] for name, path in paths.items()}
+    right = wanted(**NUCLEUS)
     assert p_value(found["plain"], right) > LEAST_P
     assert p_value(found["guessed"], right) < LEAST_P
     assert all(table[right == 0].sum() == 0 for table in found.values())

@@ -10,7 +10,7 @@ from dataclasses import fields
 import pytest
 import tiny
 import torch
-from safetensors.torch import load_file, save_file
+from bad_input import WEIGHTS, change_json, change_tensors
 from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
 from medusa_core.checkpoints.base import empty_base, load_tokenizer
@@ -113,30 +113,11 @@ def test_its_sizes_are_those_of_transformers_model(changes, tmp_path):
 
 
 def set_in(name, **values):
-    def change(folder):
-        file = folder / name
-        file.write_text(json.dumps(json.loads(file.read_text()) | values))
-
-    return change
-
-
-def without(name):
-    def change(folder):
-        said = json.loads((folder / "config.json").read_text())
-        del said[name]
-        (folder / "config.json").write_text(json.dumps(said))
-
-    return change
+    return lambda folder: change_json(folder / name, **values)
 
 
 def with_tensors(edit):
-    def change(folder):
-        file = folder / "model.safetensors"
-        state = load_file(file)
-        edit(state)
-        save_file(state, file, {"format": "pt"})
-
-    return change
+    return lambda folder: change_tensors(folder / WEIGHTS, edit)
 
 
 NORM = "model.norm.weight"
@@ -153,8 +134,8 @@ NOT_PLAIN = {
     ),
     "packed weights": set_in("config.json", quantization_config={"quant_method": "bitsandbytes"}),
     "code of its own": set_in("config.json", auto_map={"AutoModelForCausalLM": "code.Model"}),
-    "no word of tying": without("tie_word_embeddings"),
-    "no base of the rotation": without("rope_parameters"),
+    "no word of tying": set_in("config.json", tie_word_embeddings=None),
+    "no base of the rotation": set_in("config.json", rope_parameters=None),
     "ends that are no numbers": set_in("generation_config.json", eos_token_id="<end>"),
     "a damaged config": lambda folder: (folder / "config.json").write_text("{"),
     "a missing tensor": with_tensors(lambda state: state.pop(NORM)),

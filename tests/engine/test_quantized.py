@@ -9,12 +9,12 @@ row depends a little on its neighbours, without them it does not. Both are shown
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 import tiny
 import torch
+from bad_input import change_json
 from head_files import public_state, write
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, MixtralConfig
 
@@ -171,7 +171,7 @@ def test_an_adapter_is_merged_into_a_packed_base(plain, tmp_path):
     ids = torch.tensor([PROMPTS[0]])
     with torch.inference_mode():
         bare, merged = (
-            tiny.load_from(plain, heads=source, quantize="4bit").target.model(ids).logits
+            tiny.load_from(plain, source, quantize="4bit").target.model(ids).logits
             for source in ("none", str(heads))
         )
         right = adapted(ids).logits
@@ -179,10 +179,8 @@ def test_an_adapter_is_merged_into_a_packed_base(plain, tmp_path):
 
 
 def test_a_missing_package_is_named(plain, tmp_path, monkeypatch):
-    config = json.loads((plain / "config.json").read_text(encoding="utf-8"))
     shutil.copytree(plain, tmp_path / "aqlm")
-    config["quantization_config"] = {"quant_method": "aqlm"}
-    (tmp_path / "aqlm" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    change_json(tmp_path / "aqlm" / "config.json", quantization_config={"quant_method": "aqlm"})
     with pytest.raises(MedusaError, match=r"a package that is not installed.*pip install aqlm"):
         tiny.load_from(tmp_path / "aqlm")
     monkeypatch.setattr(quantized, "find_spec", lambda name: None)

@@ -9,16 +9,13 @@ import tiny
 import torch
 from head_files import HIDDEN, hub_repository, public_state, write
 from huggingface_hub import constants
-from safetensors.torch import load_file
 
 from medusa_core.checkpoints.locate import embedded_model, tree_beside
 from medusa_core.checkpoints.names import GPU_TREE_NAME, TREE_NAME
 from medusa_core.checkpoints.sources import find_sources, split_names
 from medusa_core.cli.main import main
-from medusa_core.config import LoadConfig
 from medusa_core.drafters.medusa import medusa_draft
 from medusa_core.errors import MedusaError
-from medusa_core.loading.load import load_engine
 
 BASE = "lmsys/vicuna-7b-v1.3"
 BASE_KEY = "base_model_name_or_path"
@@ -36,52 +33,34 @@ def heads(model):
     return tiny.random_heads(model, 5)
 
 
-def load_from(model="", heads=""):
-    return load_engine(LoadConfig(model=model, heads=heads, dtype="float32", device="cpu"))
-
-
-def only_base(engine_folder, folder):
-    """The tiny model without the heads that lie beside it."""
-    shutil.copytree(engine_folder, folder, ignore=shutil.ignore_patterns("heads"))
-    return folder
-
-
 # --- the hub's repositories, as they are laid out there ----------------------------------------------------
 
 
-def mistral(folder, heads):
-    """text-generation-inference/…-medusa: safetensors."""
-    config = {BASE_KEY: BASE, "medusa_num_heads": 5, "medusa_num_layers": 1, "transformers_version": "4.38.1"}
-    return write(folder, public_state(heads), "safetensors", config)
-
-
-def test_a_revision_is_another_version_of_a_repository(hub, engine_folder, model, tmp_path):
-    hub_repository(hub, BASE, only_base(engine_folder, tmp_path / "base"))
+def test_a_revision_is_another_version_of_a_repository(hub, base, model, tmp_path):
+    hub_repository(hub, BASE, base)
     for count, revision in ((2, "main"), (4, "refs/pr/7")):
-        folder = mistral(tmp_path / str(count), tiny.random_heads(model, count))
+        heads = public_state(tiny.random_heads(model, count))
+        folder = write(tmp_path / str(count), heads, config={BASE_KEY: BASE})
         hub_repository(hub, "a/heads", folder, revision, commit=str(count) * 40)
-    assert medusa_draft(load_from(heads="a/heads")).heads.count == 2
-    assert medusa_draft(load_from(heads="a/heads@refs/pr/7")).heads.count == 4
-    assert medusa_draft(load_from(heads="a/heads@" + "2" * 40)).heads.count == 2
-    assert load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
+    assert medusa_draft(tiny.load_from("", "a/heads")).heads.count == 2
+    assert medusa_draft(tiny.load_from("", "a/heads@refs/pr/7")).heads.count == 4
+    assert medusa_draft(tiny.load_from("", "a/heads@" + "2" * 40)).heads.count == 2
+    assert tiny.load_from(BASE, "a/heads@refs/pr/7").info.heads == "a/heads@refs/pr/7"
     with pytest.raises(MedusaError, match="'a/heads@v9' is neither a folder here nor"):
-        load_from(heads="a/heads@v9")
+        tiny.load_from("", "a/heads@v9")
 
 
 # --- folders -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["absolute", "from here", "from the heads", "embedded"])
-def test_heads_in_a_folder_name_their_base(engine_folder, heads, tmp_path, monkeypatch, how):
-    only_base(engine_folder, tmp_path / "base")
+def test_heads_in_a_folder_name_their_base(base, heads, tmp_path, monkeypatch, how):
     monkeypatch.chdir(tmp_path)
-    name = {"absolute": str(tmp_path / "base"), "from here": "base", "from the heads": "../../base"}.get(
-        how, how
-    )
+    name = {"absolute": str(base), "from here": "base", "from the heads": "../../base"}.get(how, how)
     folder = write(tmp_path / "a" / "b", public_state(heads), config={BASE_KEY: name})
     for sources in (find_sources("", str(folder)), find_sources(str(folder), "")):
         assert sources.heads == folder
-        expected = embedded_model() if how == "embedded" else tmp_path / "base"
+        expected = embedded_model() if how == "embedded" else base
         assert sources.base.resolve() == expected.resolve()
         assert (sources.base_name, sources.heads_name) == ("embedded" if how == "embedded" else "base", "b")
     assert find_sources(str(folder), "none").heads is None
@@ -127,7 +106,7 @@ def test_a_folder_without_heads_is_said_to_be_one(tmp_path, engine_folder):
     with pytest.raises(MedusaError, match="are missing: no medusa_lm_head"):
         find_sources("", str(tmp_path))
     with pytest.raises(MedusaError, match="holds no heads"):
-        load_from(str(engine_folder), str(tmp_path))
+        tiny.load_from(engine_folder, tmp_path)
 
 
 # --- when the hub says no ----------------------------------------------------------------------------------
@@ -207,21 +186,6 @@ def test_each_kind_of_device_has_its_tree(tmp_path, device, file):
 
 def test_other_heads_can_be_named(engine_folder, model, tmp_path):
     write(tmp_path / "other", public_state(tiny.random_heads(model, 5)), "pt")
-    loaded = tiny.load_from(engine_folder, heads=str(tmp_path / "other"))
+    loaded = tiny.load_from(engine_folder, tmp_path / "other")
     assert medusa_draft(loaded).heads.count == 5
     assert medusa_draft(loaded).tree("default").size == 16  # searched, since these heads bring no tree
-
-
-def test_tied_weights_are_not_missing(tmp_path):
-    model = tiny.build_model(tiny.tiny_config(tie_word_embeddings=True))
-    model.save_pretrained(tmp_path)
-    assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
-    weights = tiny.load_from(tmp_path).target.model.get_output_embeddings().weight
-    assert torch.equal(weights, model.get_input_embeddings().weight)
-
-
-def test_a_missing_device_is_named(engine_folder):
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    with pytest.raises(MedusaError, match="no cuda device here: use --device"):
-        tiny.load_from(engine_folder, device="cuda")

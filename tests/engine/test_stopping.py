@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 import tiny
 from tiny import PROMPT, run, transformers_greedy
-from transformers import MistralConfig
 
 from medusa_core.errors import MedusaError
 from medusa_core.text.stopping import Stopper, text_before_stop
@@ -143,17 +142,6 @@ def test_the_end_of_the_context_shrinks_the_tree_and_stops(engine, method, promp
 def test_the_budget_wins_when_it_ends_with_the_context(engine):
     prompt = tiny.random_tokens(90, seed=4)
     assert run(engine, prompt, max_new_tokens=6)[-1].finish_reason == "length"
-
-
-def test_a_sliding_window_model_runs_on_past_its_window():
-    config = MistralConfig(
-        **(tiny.tiny_config(kv_heads=2).to_dict() | {"model_type": "mistral"}), sliding_window=20
-    )
-    model = tiny.build_model(config)
-    engine = tiny.build_engine(model, tiny.fitted_heads(model))
-    steps = run(engine, max_new_tokens=60)
-    assert steps[-1].finish_reason == "length"
-    assert tiny.emitted(steps) == transformers_greedy(model, PROMPT, 60)
 
 
 def test_settings_that_do_not_fit(engine, model):

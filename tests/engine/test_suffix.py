@@ -11,11 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.suffix import Settings
 from medusa_core.drafters.suffix.automaton import SuffixAutomaton
 from medusa_core.drafters.suffix.drafter import SuffixDrafter, continuations
-from medusa_core.loading.load import load_engine
 from medusa_core.trees.origin import Origin
 
 TEXTS = st.lists(st.integers(0, 2), min_size=1, max_size=24)
@@ -116,7 +115,7 @@ def test_a_token_that_is_new_to_the_text_gets_no_guesses(engine):
     assert drafter_of([1, 2, 3], engine).propose(7, 9).size == 1
 
 
-# --- Suffix decoding with the shipped model: plain decoding's text, in fewer steps than prompt lookup.
+# --- Suffix decoding with the shipped model: fewer steps than prompt lookup.
 
 
 REPEATING = [
@@ -124,20 +123,6 @@ REPEATING = [
     "User: A class has 30 students. Half of them are girls. How many boys are there?\nAssistant:",
     "Tom has 3 red balls and 4 blue balls. Tom has 3 red balls and 5 blue balls. Tom has 3 red balls and",
 ]
-OTHERS = ["A small boat went down the river.", "User: I need a doctor in Oakland.\nAssistant:"]
-
-
-@pytest.fixture(scope="module", params=["float32", "bfloat16"])
-def shipped(request):
-    return load_engine(LoadConfig(dtype=request.param, device="cpu"))
-
-
-def written(engine, text, method, tokens):
-    config = GenerationConfig(method=method, max_new_tokens=tokens, ignore_eos=True)
-    summary = engine.summary(config)
-    for step in engine.stream(engine.encode(text), config):
-        summary.add(step)
-    return summary
 
 
 def steps_of_published_lookup(prompt, output):
@@ -157,21 +142,11 @@ def steps_of_published_lookup(prompt, output):
     return steps
 
 
-def test_it_writes_plain_decoding_s_text(shipped):
-    if not shipped.target.choice.exact and shipped.info.dtype != "float32":
-        pytest.skip("near ties may flip on this forward")
-    for text in OTHERS:
-        plain, suffix = (written(shipped, text, method, 128) for method in ("none", "suffix"))
-        assert suffix.token_ids == plain.token_ids
-        assert suffix.steps < plain.steps
-
-
 def test_on_repeating_texts_it_keeps_more_than_prompt_lookup_as_published(shipped):
-    if shipped.info.dtype != "float32":
-        pytest.skip("the texts of one dtype are enough")
     ours = theirs = 0
-    for text in REPEATING:
-        found = written(shipped, text, "suffix", 256)  # so that it comes to repeat itself
-        ours += found.steps
-        theirs += steps_of_published_lookup(shipped.encode(text), found.token_ids)
+    config = GenerationConfig(method="suffix", max_new_tokens=256, ignore_eos=True)  # so that texts repeat
+    for prompt in map(shipped.encode, REPEATING):
+        steps = list(shipped.stream(prompt, config))
+        ours += len(steps)
+        theirs += steps_of_published_lookup(prompt, tiny.emitted(steps))
     assert theirs > 1.1 * ours

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from medusa_core.errors import MedusaError
-from medusa_core.model import target as target_module
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.loaded_model import PROVEN
 from medusa_core.model.target import Target
@@ -60,20 +59,6 @@ def test_a_tree_forward_equals_each_branch_run_alone(either_kernel):
             torch.testing.assert_close(hidden[node], wanted_hidden, atol=2e-5, rtol=1e-5)
 
     check()
-
-
-@pytest.mark.parametrize("chunk", [1, 3, 7, 20])
-def test_a_prompt_read_in_chunks_equals_one_read_at_once(chunk, either_kernel, monkeypatch):
-    model = either_kernel
-    prompt = tiny.random_tokens(20, seed=3)
-    monkeypatch.setattr(target_module, "PREFILL_CHUNK", chunk)
-    target = Target(model)
-    cache = target.new_cache(32)
-    logits, hidden = target.prefill(prompt, cache, LAST_HIDDEN)
-    wanted_logits, wanted_hidden = alone(model, prompt)
-    assert cache.length == len(prompt)
-    torch.testing.assert_close(logits, wanted_logits, atol=2e-5, rtol=1e-5)
-    torch.testing.assert_close(hidden[-1], wanted_hidden, atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["flash_attention_2", "flash_attention_3", "flex_attention", "paged|sdpa"])

@@ -17,10 +17,9 @@ import tiny
 import torch
 from golden import golden_rows
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters._ngram_table import NgramTable
 from medusa_core.drafters.tokenswift import drafter as drafter_module
-from medusa_core.loading.load import load_engine
 from medusa_core.model.partial_cache import PartialCache, most_important
 from medusa_core.model.target import Target
 
@@ -33,8 +32,8 @@ both = pytest.mark.parametrize("golden", golden_rows("tokenswift"))
 @functools.cache
 def golden_engine(golden):
     """The whole model of the recording, which holds its heads."""
-    folder = str(golden.models() / "model")
-    return load_engine(LoadConfig(model=folder, heads=folder, dtype="float32", device="cpu"))
+    folder = golden.models() / "model"
+    return tiny.load_from(folder, folder)
 
 
 def runs(golden, mode):

@@ -15,18 +15,18 @@ from medusa_core.acceptance.sampling import entropy, probabilities
 from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.alternatives import TEMPERATURES, answers
-from medusa_core.trace.builder import TraceBuilder
 from medusa_core.trace.format import RunTrace, parse_trace, read_trace
 from medusa_core.trace.packed import packed, unpacked
 
 
+def recorded(engine, **settings):
+    """The trace builder of a run together with its steps."""
+    return tiny.traced(engine, GenerationConfig.of(tree="cartesian-4x2x2", max_new_tokens=24, **settings))
+
+
 def record(engine, **settings):
     """The trace of a run together with its steps."""
-    config = GenerationConfig.of(tree="cartesian-4x2x2", max_new_tokens=12, **settings)
-    builder = TraceBuilder(engine, config, tiny.PROMPT)
-    steps = list(engine.stream(tiny.PROMPT, config))
-    for step in steps:
-        builder.add(step)
+    builder, steps = recorded(engine, **settings)
     return builder.finish(), steps
 
 
@@ -177,16 +177,6 @@ def test_the_prompt_s_tokens_have_texts_of_their_own(engine):
 SETTINGS = {"penalty": 1.4, "penalty_window": 7}
 
 
-def recorded(engine, **settings):
-    """The trace of a run and, by step, the logits that judged it and the model's own."""
-    config = GenerationConfig.of(max_new_tokens=24, tree="cartesian-4x2x2", **settings)
-    builder, logits = TraceBuilder(engine, config, tiny.PROMPT), []
-    for step in engine.stream(tiny.PROMPT, config):
-        builder.add(step)
-        logits.append((step.logits.clone(), step.model_logits.clone()))
-    return builder, logits
-
-
 def test_records_with_a_penalty_come_back(engine):
     builder, _ = recorded(engine, **SETTINGS, min_p=0.1, top_k=9, top_p=0.9, temperature=0.7)
     trace = builder.finish()
@@ -207,10 +197,10 @@ def test_a_run_without_is_recorded_as_it_was_before(engine):
 
 
 def test_the_likeliest_tokens_are_those_of_the_processed_logits(engine):
-    builder, logits = recorded(engine, **SETTINGS)
-    for step, (processed, _) in zip(builder.finish()["steps"], logits, strict=True):
-        p = torch.softmax(processed, dim=-1)
-        for row in step["after"]:
+    trace, steps = record(engine, **SETTINGS)
+    for written, step in zip(trace["steps"], steps, strict=True):
+        p = torch.softmax(step.logits, dim=-1)
+        for row in written["after"]:
             wanted = p[row["node"]].topk(5)
             assert row["token_ids"] == wanted.indices.tolist()
             assert row["p"] == pytest.approx(wanted.values.tolist(), abs=2e-4)
@@ -218,15 +208,14 @@ def test_the_likeliest_tokens_are_those_of_the_processed_logits(engine):
 
 def test_the_models_own_choice_is_named_where_another_one_won(engine):
     """With the number of its copies in the window of that place, counted here from the whole context."""
-    builder, logits = recorded(engine, **SETTINGS)
+    trace, steps = record(engine, **SETTINGS)
     text, found = list(tiny.PROMPT), 0
-    for step, (processed, own) in zip(builder.finish()["steps"], logits, strict=True):
-        tokens = [node["token_id"] for node in step["nodes"]]
-        parents = [-1 if node["parent"] is None else node["parent"] for node in step["nodes"]]
-        for row in step["after"]:
-            context = [*text, *(tokens[node] for node in tiny.path_to(parents, row["node"]))]
+    for written, step in zip(trace["steps"], steps, strict=True):
+        own, tokens = step.model_logits, step.tree.tokens.tolist()
+        for row in written["after"]:
+            context = [*text, *(tokens[node] for node in tiny.path_to(step.tree.parents, row["node"]))]
             slow = plain_penalty.penalised(own[row["node"]], context, 1.4, 7)
-            assert torch.equal(slow, processed[row["node"]])
+            assert torch.equal(slow, step.logits[row["node"]])
             best = int(own[row["node"]].argmax())
             if best == row["token_ids"][0]:
                 assert "penalised" not in row
@@ -237,7 +226,7 @@ def test_the_models_own_choice_is_named_where_another_one_won(engine):
                     "copies": context[-7:].count(best),
                 }
                 found += 1
-        text += step["emitted"]
+        text += step.emitted
     assert found > 3
 
 

@@ -65,10 +65,7 @@ def test_400_steps_of_64_nodes_take_less_than_2_megabytes(tmp_path, steps):
     config = GenerationConfig.of(
         tree="vicuna_7b_stage2", temperature=1.0, seed=1, max_new_tokens=1000, ignore_eos=True
     )
-    prompt = engine.encode("Once upon a time")
-    builder = TraceBuilder(engine, config, prompt)
-    for step in itertools.islice(engine.stream(prompt, config), steps):
-        builder.add(step)
+    builder, _ = tiny.traced(engine, config, engine.encode("Once upon a time"), steps)
     write_trace(builder.packed(), tmp_path / "trace.json")
     read = read_trace(tmp_path / "trace.json")
     assert [len(read.steps), len(read.steps[0].nodes)] == [steps, 64]

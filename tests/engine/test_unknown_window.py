@@ -6,18 +6,18 @@ rows before the window all the same, so what ``generate`` is compared with has a
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
 import tiny
 import torch
+from bad_input import change_json
 from custom import by_medusa
 from transformers import DynamicCache, MistralConfig
 
 from medusa_core import generate, load
 from medusa_core.drafters.medusa import medusa_draft
-from medusa_core.model.masks import FULL, SLIDING, LayerMasks
+from medusa_core.model.masks import LayerMasks
 
 PROMPT = [1, 2, 0, 3, 7, 5, 5, 9, 4, 2]
 WINDOW = 4  # less than the prompt has
@@ -61,8 +61,7 @@ def test_a_window_that_nothing_reaches_is_generates_text_with_any_cache():
 
 def test_so_it_is_inside_generate_and_from_files(tmp_path, engine_folder):
     folder = shutil.copytree(engine_folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | KEYS["a window"]), encoding="utf-8")
+    change_json(folder / "config.json", **KEYS["a window"])
     engine = load(str(folder), dtype="float32", device="cpu")
     model = engine.target.model
     assert model.config.sliding_window == WINDOW
@@ -72,20 +71,6 @@ def test_so_it_is_inside_generate_and_from_files(tmp_path, engine_folder):
         torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False
     )
     assert ours[0, len(PROMPT) :].tolist() == expected
-
-
-def test_a_class_that_knows_a_window_keeps_it():
-    small = {
-        name: value
-        for name, value in tiny.tiny_config(2).to_dict().items()
-        if name in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    }
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
-    config = MistralConfig(**small, **heads, sliding_window=WINDOW)
-    config._attn_implementation = "sdpa"
-    assert LayerMasks.of(config) == LayerMasks(frozenset({SLIDING}), WINDOW, "sdpa")
-    config.sliding_window = None
-    assert LayerMasks.of(config).kinds == {FULL}
 
 
 class _SetsItsOwn(MistralConfig):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from grown_trees import grown
 from torch.nn.functional import silu
 
 HEADS, SIZE, THETA, EPS = 4, 8, 5000.0, 1e-5  # as in eagle3_files.config
@@ -72,15 +73,4 @@ class SlowDraft:
 
     def tree(self, features, text, top_k, levels, nodes):
         """The kept paths below the root, each with its cumulative log-probability, in the public order."""
-        level = {(): 0.0}
-        listed = []
-        for _ in range(levels):
-            table = [
-                ((*path, token), total + logp)
-                for path, total in level.items()
-                for token, logp in self.guesses(features, text, path, top_k)
-            ]
-            listed += table
-            level = dict(sorted(table, key=lambda item: -item[1])[:top_k])
-        kept = sorted(sorted(listed, key=lambda item: -item[1])[:nodes], key=listed.index)
-        return dict(kept)
+        return grown(lambda path: self.guesses(features, text, path, top_k), levels, top_k, nodes)

@@ -17,6 +17,8 @@ from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
 
 WINDOW = 6
 CONTEXT = 64
+# Parents of two branches deeper than the window, with siblings between them: slot and depth lie far apart.
+DEEP_TREE = [-1, 0, 0, 1, 2, 2, 4, 3, 6, 7, 8, 9, 10, 11, 12, 13, 14]
 MIXED = ["sliding_attention", "full_attention"]
 
 _SIZES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 
 import pytest
 import tiny
@@ -81,17 +82,24 @@ def write_full(folder, base, heads, shards=3):
     if shards == 1:
         save_file(state, folder / "model.safetensors", {"format": "pt"})
     else:
-        weight_map = {}
-        for number in range(shards):
-            file = f"model-{number + 1:05}-of-{shards:05}.safetensors"
-            part = {name: state[name] for name in sorted(state)[number::shards]}
-            save_file(part, folder / file, {"format": "pt"})
-            weight_map |= dict.fromkeys(part, file)
-        index = {"metadata": {}, "weight_map": weight_map}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    config |= {"medusa_num_heads": heads.count, "medusa_num_layers": heads.layers}
-    return write_config(folder, config)
+        save = partial(save_file, metadata={"format": "pt"})
+        write_shards(
+            folder, state, "model-{}-of-{}.safetensors", shards, save, "model.safetensors.index.json"
+        )
+    sizes = {"medusa_num_heads": heads.count, "medusa_num_layers": heads.layers}
+    return write_config(folder, config_of(folder) | sizes)
+
+
+def write_shards(folder, state, name, shards, save, index):
+    """Tensors in shards, which ``save`` writes, with their index; neighbours lie in different shards."""
+    weight_map = {}
+    for number in range(shards):
+        file = name.format(f"{number + 1:05}", f"{shards:05}")
+        part = {tensor: state[tensor] for tensor in sorted(state)[number::shards]}
+        save(part, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}), encoding="utf-8")
+    return folder
 
 
 def write_config(folder, config):

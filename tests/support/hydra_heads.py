@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import tiny
 import torch
 from transformers import LlamaConfig, LlamaModel, PreTrainedModel
 
@@ -21,11 +22,7 @@ def random_hydra(
     """Heads with random weights: their guesses depend on every token before them."""
     lm_head = model.get_output_embeddings().weight
     config = model.config.get_text_config() if prefix else None
-    heads = HydraHeads.fresh(lm_head, count, layers, config)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in heads.parameters():
-        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.2
-    return heads.requires_grad_(False).eval()
+    return tiny.randomised(HydraHeads.fresh(lm_head, count, layers, config), seed)
 
 
 def hydra_draft(model: PreTrainedModel, *, prefix: bool) -> HydraDraft:

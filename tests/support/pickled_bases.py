@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from functools import partial
 
 import torch
+from head_files import write_shards
 from safetensors.torch import load_file
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -18,11 +19,5 @@ def pickled(engine_folder, folder, shards=1, **format_):
     if shards == 1:
         torch.save(state, folder / WEIGHTS, **format_)
         return folder
-    weight_map = {}
-    for number in range(shards):
-        part = {name: state[name] for name in sorted(state)[number::shards]}
-        file = f"pytorch_model-{number + 1:05}-of-{shards:05}.bin"
-        torch.save(part, folder / file, **format_)
-        weight_map |= dict.fromkeys(part, file)
-    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}), encoding="utf-8")
-    return folder
+    save = partial(torch.save, **format_)
+    return write_shards(folder, state, "pytorch_model-{}-of-{}.bin", shards, save, INDEX)

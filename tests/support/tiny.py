@@ -97,6 +97,14 @@ def random_heads(model: PreTrainedModel, count: int = HEADS, layers: int = 1, se
     return heads.requires_grad_(False)
 
 
+def randomised(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """The module, ready to compute, with noise on every parameter, so that each of them matters."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.2
+    return module.requires_grad_(False).eval()
+
+
 def fitted_heads(model: PreTrainedModel, count: int = HEADS) -> MedusaHeads:
     """Heads that are often right: last layers fitted by least squares to greedy texts of the model."""
     said = greedy_texts(model, 48, 40, seed=2)
@@ -141,9 +149,15 @@ def target_in_c(model: PreTrainedModel, library) -> Target:
     return target
 
 
-def load_from(folder, **settings) -> Engine:
-    """The engine of a folder, on the CPU in float32 unless the settings say otherwise."""
-    return load_engine(LoadConfig(**({"model": str(folder), "dtype": "float32", "device": "cpu"} | settings)))
+def load_config(folder="", heads="", **settings) -> LoadConfig:
+    """How to load a folder: on the CPU in float32 unless the settings say otherwise."""
+    names = {"model": str(folder), "heads": str(heads)}
+    return LoadConfig(**names | {"dtype": "float32", "device": "cpu"} | settings)
+
+
+def load_from(folder="", heads="", **settings) -> Engine:
+    """The engine that ``load_config`` describes."""
+    return load_engine(load_config(folder, heads, **settings))
 
 
 @st.composite
@@ -201,10 +215,16 @@ def run(engine, prompt=PROMPT, **settings) -> list[Step]:
 
 def recorded(engine, config, prompt=PROMPT) -> TraceBuilder:
     """The trace builder of a run, after all its steps."""
-    builder = TraceBuilder(engine, config, prompt)
-    for step in engine.stream(prompt, config):
+    return traced(engine, config, prompt)[0]
+
+
+def traced(engine, config, prompt=PROMPT, most_steps: int | None = None) -> tuple[TraceBuilder, list[Step]]:
+    """The trace builder of a run's first steps, or of all, and these steps."""
+    builder, steps = TraceBuilder(engine, config, prompt), []
+    for step in itertools.islice(engine.stream(prompt, config), most_steps):
         builder.add(step)
-    return builder
+        steps.append(step)
+    return builder, steps
 
 
 def transformers_greedy(model, prompt, count) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import tiny
 import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
@@ -19,10 +20,7 @@ def random_tokenswift(model: PreTrainedModel, count: int = HEADS, seed: int = 0)
     """Heads with random weights, norms included."""
     lm_head, norm = model.get_output_embeddings().weight, model.model.norm.weight
     heads = TokenSwiftHeads.fresh(lm_head, norm, count, model.config.rms_norm_eps)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in heads.parameters():
-        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.2
-    return heads.requires_grad_(False).eval()
+    return tiny.randomised(heads, seed)
 
 
 def with_tokenswift(engine: Engine) -> Engine:

@@ -1,8 +1,9 @@
-"""The contextual penalty: each node by its own context, as it was recorded, and with the shipped model."""
+"""Logits that are processed: the contextual penalty of each node's own context, min-p, top-k and top-p."""
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import plain_penalty
 import pytest
@@ -11,13 +12,15 @@ import torch
 from golden import golden_rows
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers.generation.logits_process import TopKLogitsWarper, TopPLogitsWarper
 
 from medusa_core.acceptance.logits.penalty import ContextualPenalty
-from medusa_core.acceptance.logits.processor import processor_of, without_unlikely
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.acceptance.logits.processor import processor_of, top_k_only, top_p_only, without_unlikely
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters import PLUS
 from medusa_core.drafters import method as method_of
-from medusa_core.loading.load import load_engine
+from medusa_core.drafters._options import idle_options
+from medusa_core.engine import RunState
 
 V = 6  # so few that tokens come back, and leave the window while another copy stays
 
@@ -72,6 +75,18 @@ def test_min_p_is_exact_in_few_digits_too():
     assert without_unlikely(logits, 1.0, 0.51).tolist() == [8.0, 7.34375, -math.inf]
 
 
+@given(st.integers(0, 1000), st.sampled_from([0.3, 1.0, 1.7]), st.integers(1, 9), st.floats(0.05, 0.99))
+def test_what_is_left_is_the_obvious_choice_and_transformers(seed, temperature, top_k, top_p):
+    logits = random_logits(4, seed) * 2
+    by_number = top_k_only(logits, top_k)
+    assert torch.equal(by_number, TopKLogitsWarper(top_k)(None, logits))
+    both = top_p_only(by_number, temperature, top_p)
+    slow = partial(plain_penalty.truncated, temperature=temperature, top_k=top_k, top_p=top_p)
+    assert torch.equal(both, torch.stack([slow(row) for row in logits]))
+    theirs = TopPLogitsWarper(top_p)(None, by_number / temperature)
+    assert torch.equal(both.isfinite(), theirs.isfinite())
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -87,11 +102,91 @@ def test_what_changes_nothing_is_no_processor(settings):
     assert processor_of(GenerationConfig.of(**settings)) is None
 
 
+def test_at_temperature_0_they_count_for_nothing_and_are_named():
+    settings = {"top_k": 3, "top_p": 0.5}
+    assert processor_of(GenerationConfig.of(**settings)) is None
+    assert idle_options(GenerationConfig.of(**settings)) == dict.fromkeys(settings, "--temperature 0")
+    assert idle_options(GenerationConfig.of(temperature=1.0, **settings)) == {}
+
+
 def test_an_untouched_run_has_one_tensor_of_logits(engine):
     """Not even a copy is made."""
     assert all(step.logits is step.model_logits for step in tiny.run(engine, max_new_tokens=6))
     step = tiny.run(engine, max_new_tokens=6, penalty=1.5)[0]
     assert not torch.equal(step.logits, step.model_logits)
+
+
+# --- Runs: every method gives what plain decoding gives.
+
+
+PENALTIES = [{"penalty": 1.3, "penalty_window": window} for window in (1, 3, 8, 1024)]
+METHODS = ["none", "medusa", "lookup", "ngram", "medusa+ngram"]
+PROMPTS = [tiny.random_tokens(length, seed=length) for length in (4, 9)]
+
+
+def slow_greedy(model, prompt, count, penalty, penalty_window):
+    """transformers' forward over the whole text for each token, and the obvious penalty."""
+    text = list(prompt)
+    for _ in range(count):
+        logits = model(torch.tensor([text])).logits[0, -1]
+        text.append(int(plain_penalty.penalised(logits, text, penalty, penalty_window).argmax()))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("settings", PENALTIES, ids=str)
+def test_greedy_text_is_that_of_one_token_at_a_time(engine, settings):
+    """Of each method, from the first token on, whose window is the prompt's."""
+    for prompt in PROMPTS:
+        wanted = slow_greedy(engine.target.model, prompt, 24, **settings)
+        for method in METHODS:
+            steps = tiny.run(engine, prompt, method=method, max_new_tokens=24, **settings)
+            assert tiny.emitted(steps) == wanted, method
+
+
+def test_the_penalty_changes_the_text_and_guesses_are_still_accepted(engine):
+    """Without either, the test above would show nothing."""
+    settings = {"max_new_tokens": 24, "penalty": 1.3, "penalty_window": 8}
+    steps = tiny.run(engine, **settings)
+    assert tiny.emitted(steps) != tiny.emitted(tiny.run(engine, max_new_tokens=24))
+    assert max(len(step.emitted) for step in steps) > 1
+
+
+@pytest.mark.parametrize("rule", ["typical", "rejection"])
+def test_a_rule_judges_by_the_processed_distribution(engine, rule):
+    """p of each node, its entropy and what was kept follow from the processed logits alone."""
+    kept = {"top_k": 9, "top_p": 0.85, "min_p": 0.05}
+    config = GenerationConfig.of(
+        acceptance=rule, temperature=0.8, penalty=1.5, penalty_window=6, max_new_tokens=16, **kept
+    )
+    text = list(tiny.PROMPT)
+    for step in engine.stream(tiny.PROMPT, config):
+        slow = plain_penalty.penalised_tree(step.model_logits, step.tree, text, 1.5, 6)
+        slow = torch.stack([plain_penalty.truncated(row, 0.8, **kept) for row in slow])
+        assert torch.equal(step.logits, slow)
+        p = torch.softmax(slow / 0.8, dim=-1)
+        found = step.verdict.statistics
+        for node, parent in enumerate(step.tree.parents):
+            if parent >= 0 and found is not None:
+                assert found.p[node] == pytest.approx(float(p[parent, step.tree.tokens[node]]), abs=1e-6)
+                assert found.entropy[node] == pytest.approx(
+                    float(-(p[parent] * (p[parent] + 1e-5).log()).sum()), abs=1e-5
+                )
+        tokens = step.tree.tokens.tolist()
+        for node in step.verdict.path[1:]:
+            assert p[step.tree.parents[node], tokens[node]] > 0  # tokens that are left out are never kept
+        text += step.emitted
+
+
+def test_a_text_that_is_continued_or_changed_is_penalised_as_a_fresh_one(engine):
+    """The cache of a run before is kept, the window is always that of the prompt that is given."""
+    config = GenerationConfig.of(max_new_tokens=8, penalty=1.4, penalty_window=9)
+    state = RunState(engine.target.new_cache(0))
+    prompt = list(tiny.PROMPT)
+    for _ in range(3):
+        text = tiny.emitted(engine.stream(prompt, config, state=state))
+        assert text == tiny.emitted(engine.stream(prompt, config))
+        prompt = [*prompt, *text[:5], 7]  # cut, and another token after it
+        state.cache.truncate(len(prompt) - 1)
 
 
 # --- The contextual penalty as the public TokenSwift code was recorded (tests/golden).
@@ -131,7 +226,7 @@ def test_the_public_codes_window_0_is_every_token_of_the_text(golden):
 
 @both
 def test_greedy_text_is_the_recorded_one_of_one_token_at_a_time(golden):
-    engine = load_engine(LoadConfig(str(golden.models() / "model"), dtype="float32", device="cpu"))
+    engine = tiny.load_from(golden.models() / "model")
     runs = [run for run in golden.recorded()["runs"] if run["mode"] == "penalty" and run["one_token_greedy"]]
     assert len(runs) == (6 if golden.full else 2)
     for run in runs:
