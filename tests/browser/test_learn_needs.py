@@ -7,7 +7,7 @@ import json
 import re
 
 import pytest
-from tour_page import FIRST, RUNS, TAKE, mount_tour
+from tour_page import FIRST, RUNS, TAKE
 
 from ui.tabs.learn import lesson_texts
 
@@ -29,12 +29,9 @@ WALK = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def page(shared_pages):
-    page = shared_pages.take()
-    mount_tour(page, FIRST)
-    yield page
-    shared_pages.give_back(page)
+@pytest.fixture
+def page(tour):
+    return tour
 
 
 def walk(page, trace) -> dict:

@@ -6,7 +6,6 @@ import json
 
 import pytest
 from shipped_runs import recordings
-from tour_page import mount_tour
 
 from ui.records.figures import stored_page
 from ui.records.messages import message_trace
@@ -15,7 +14,6 @@ from ui.tabs.learn_computed import answered
 
 pytestmark = pytest.mark.browser
 
-FIRST = recordings()[0].trace
 CARDS = [card["id"] for card in lesson_texts()["en"]["cards"]]
 DRAFTERS = {card["id"]: card["run"] for card in lesson_texts()["en"]["cards"] if "run" in card}
 # The phase Propose of the same step in a view by itself.
@@ -41,24 +39,16 @@ SHARES = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def warm_page(shared_pages):
-    page = shared_pages.take()
-    mount_tour(page, FIRST)
-    yield page
-    shared_pages.give_back(page)
-
-
 @pytest.fixture
-def open_card(warm_page):
+def open_card(tour):
     """Call it with a card's id: the page at that card, not answered."""
 
     def go(name: str):
-        warm_page.evaluate("document.querySelector('.learn-host').learn.takeRecording()")
-        warm_page.locator(".learn-head .learn-link").click()
-        warm_page.locator(".learn-dots button").nth(CARDS.index(name)).click()
-        warm_page.wait_for_selector(f".learn[data-card={name}].is-asking")
-        return warm_page
+        tour.evaluate("document.querySelector('.learn-host').learn.takeRecording()")
+        tour.locator(".learn-head .learn-link").click()
+        tour.locator(".learn-dots button").nth(CARDS.index(name)).click()
+        tour.wait_for_selector(f".learn[data-card={name}].is-asking")
+        return tour
 
     return go
 

@@ -18,12 +18,6 @@ pytestmark = pytest.mark.browser
 SENTENCE = "the prompt has 9 tokens, the context holds 8: shorten the prompt"
 
 
-def tell(page, *messages: str) -> None:
-    """Give the view messages, and wait until they are drawn."""
-    page.evaluate("(all) => all.forEach((text) => window.view.receive(text))", list(messages))
-    drawn(page)
-
-
 def goto_last(page) -> None:
     page.locator("[data-act=last]").click()
     drawn(page)
@@ -55,8 +49,8 @@ def ended(reason: str, kept: int) -> dict:
         ("stop", {1: "part of the stop string", 4: "after the stop string", 7: "after the stop string"}),
     ],
 )  # fmt: skip
-def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, reason, cut):
-    tell(view, message_trace("r", ended(reason, kept=2)))
+def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, tell, reason, cut):
+    tell(ended(reason, kept=2))
     goto_last(view)
     for node in (1, 4, 7):
         label = view.locator(f'.mdv-node[data-node="{node}"]').get_attribute("aria-label")
@@ -71,71 +65,66 @@ def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, reason,
     assert view.locator(".mdv-strip .is-cut").count() == (1 in cut)
 
 
-def test_a_run_that_was_kept_whole_has_no_cut_chips(view):
-    tell(view, message_trace("r", make_trace(3)))
+def test_a_run_that_was_kept_whole_has_no_cut_chips(view, tell):
+    tell(make_trace(3))
     goto_last(view)
     assert view.locator(".mdv-node.is-cut, .mdv-strip .is-cut").count() == 0
 
 
-def test_the_root_is_no_guess_and_one_is_not_plural(view):
+def test_the_root_is_no_guess_and_one_is_not_plural(view, tell):
     trace = make_trace(1)
     step = trace["steps"][0]
     step["nodes"], step["path"], step["emitted"] = step["nodes"][:2], [0], step["emitted"][:1]
     step["nodes"][1] |= {"passes": False, "accepted": False}
-    tell(view, message_trace("r", trace))
+    tell(trace)
     assert view.locator("[data-role=summary]").inner_text().startswith("Step 1 of 1: 1 guess, 1 token kept: ")
     assert view.locator("[data-count=steps]").inner_text().split() == ["1", "step"]
     assert view.locator("[data-count=tokens]").inner_text().split() == ["1", "token"]
     assert (
         view.locator(".mdv-maskpic").get_attribute("aria-label").startswith("2 rows: the root and 1 guess.")
     )
-    tell(view, message_trace("s", make_trace(2)))
+    tell(make_trace(2))
     assert view.locator("[data-role=summary]").inner_text().startswith("Step 1 of 2: 11 guesses, ")
 
 
-def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view):
+def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view, tell):
     trace = make_trace(4)
-    tell(view, message_trace("old", trace), message_begin("new", trace))
+    tell(trace, message_begin("new", trace))
     assert view.locator(".mdv-badges .is-live").count() == 1
     assert "Waiting" in view.locator("[data-role=summary]").inner_text()
-    tell(view, message_broken(SENTENCE))
+    tell(message_broken(SENTENCE))
     assert view.locator("[data-role=failure]").inner_text() == SENTENCE
     assert view.locator("[data-role=summary]").inner_text() == "No step was made."
     assert view.locator(".mdv-badges .is-live").count() == 0
     assert view.locator(".mdv-badges .is-failure").inner_text() == "not finished"
     assert view.evaluate("document.querySelector('.mdv-ticks').width") == 0  # the bars of the run before
-    tell(view, message_trace("next", trace))
+    tell(trace)
     assert view.locator("[data-role=failure]").is_hidden()
 
 
-def test_a_finished_run_does_not_change_when_a_later_one_is_refused(view):
+def test_a_finished_run_does_not_change_when_a_later_one_is_refused(view, tell):
     trace = make_trace(2)
     steps = step_messages("r", trace)
-    tell(view, message_begin("r", trace), *steps, message_end("r", trace))
-    tell(view, message_broken(SENTENCE))
+    tell(message_begin("r", trace), *steps, message_end("r", trace))
+    tell(message_broken(SENTENCE))
     assert view.locator("[data-role=failure]").is_hidden()
     assert view.locator(".mdv-node").count() > 0
 
 
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_phase_has_the_colour_of_the_chart(view, dark):
+def test_a_phase_has_the_colour_of_the_chart(view, tell, dark):
     view.evaluate("(dark) => document.body.classList.toggle('dark', dark)", dark)
-    tell(view, message_trace("r", make_trace(2)))
+    tell(make_trace(2))
     colours = dict(zip(PHASES, (DARK if dark else LIGHT).phases, strict=True))
     for phase in ("propose", "verify", "accept", "commit"):
         shown = view.evaluate(
             "(name) => getComputedStyle(document.querySelector('.mdv-stack .phase-' + name)).backgroundColor",
             phase,
         )
-        assert shown == rgb(colours[phase])
+        assert shown == "rgb({}, {}, {})".format(*bytes.fromhex(colours[phase][1:]))
 
 
-def rgb(colour: str) -> str:
-    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return f"rgb({red}, {green}, {blue})"
-
-
-def test_restoring_tells_the_page_the_settings_of_the_run(view):
+def test_restoring_tells_the_page_the_settings_of_the_run(view, tell):
     trace = make_trace(2)
     view.evaluate("""() => {
       window.told = [];
@@ -145,7 +134,7 @@ def test_restoring_tells_the_page_the_settings_of_the_run(view):
     }""")
     rule = trace["config"]["acceptance"]
     own = {"acceptance": rule["name"], "temperature": trace["config"]["temperature"], **rule["settings"]}
-    tell(view, message_trace("r", trace, settings={"epsilon": own["epsilon"], "seed": 0}))
+    tell(message_trace("r", trace, settings={"epsilon": own["epsilon"], "seed": 0}))
     wished = own | {"epsilon": 0.5, "seed": 3}
     view.evaluate("(detail) => host.dispatchEvent(new CustomEvent('settings', { detail }))", wished)
     view.wait_for_selector(".mdv.is-hypothetical")

@@ -7,32 +7,32 @@ from page_messages import step_messages
 from places import says
 from view_trace import make_trace
 
-from ui.records.messages import message_begin, message_end, message_trace
+from ui.records.messages import message_begin, message_end
 from ui.runs.decode import UNTIMED
 
 pytestmark = pytest.mark.browser
 
 
-def ended(view, beside, **config):
-    """The end of a live run; its steps took 9 ms each and made 2 tokens on average."""
+@pytest.fixture
+def ended(tell):
+    """Call it with what is known beside a run: its card. Steps took 9 ms and made 2 tokens on average."""
     trace = make_trace()
-    trace["config"] |= config
     trace["output"]["tokens_per_step"] = 2.0
     for step in trace["steps"]:
         step["ms"] |= {"total": 9.0}
-    for message in [
-        message_begin("r", trace),
-        *step_messages("r", trace),
-        message_end("r", trace, beside),
-    ]:
-        view.evaluate("(text) => window.view.receive(text)", message)
-    view.wait_for_selector(".mdv-area-worth", state="visible")
-    return view.locator(".mdv-area-worth")
+
+    def card(beside):
+        messages = [message_begin("r", trace), *step_messages("r", trace), message_end("r", trace, beside)]
+        found = tell(*messages).locator(".mdv-area-worth")
+        found.wait_for(state="visible")
+        return found
+
+    return card
 
 
-def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(view):
+def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(ended):
     faster = "The tree “auto”, here of 3 nodes, makes the most tokens per second"
-    card = ended(view, {"timed_ms": [2.5, 4.0], "faster": faster})
+    card = ended({"timed_ms": [2.5, 4.0], "faster": faster})
     counts = {
         name: card.locator(f"[data-count={name}] b").inner_text()
         for name in ("worth-mean", "worth-overhead", "worth-speedup")
@@ -46,17 +46,17 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(v
     )
 
 
-def test_nothing_is_estimated_where_no_step_was_timed(view):
-    card = ended(view, {"timed_ms": None})
+def test_nothing_is_estimated_where_no_step_was_timed(view, tell, ended):
+    card = ended({"timed_ms": None})
     assert card.locator("[data-count=worth-speedup], [data-count=worth-overhead]").count() == 0
     assert (
         "so there is no estimate: Side by side measures it" in card.locator("[data-role=worth]").inner_text()
     )
-    ended(view, {"timed_ms": None, "untimed": UNTIMED})
+    ended({"timed_ms": None, "untimed": UNTIMED})
     view.wait_for_function(
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED
     )
-    view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
+    tell(make_trace())
     says(view, "[data-role=worth]", "holds no time of a plain step")
 
 
@@ -82,19 +82,18 @@ def test_equality_of_the_text_hangs_on_rule_temperature_and_rounding(view):
     ] * len(SAME)
 
 
-def test_a_trace_says_whether_its_model_was_exact(view):
+def test_a_trace_says_whether_its_model_was_exact(tell):
     """Also one from a file, or of a saved page."""
     trace = make_trace()
     trace["model"]["dtype"], trace["config"]["temperature"] = "bfloat16", 0
     for exact, words in ((False, "Yes, but for near ties"), (True, "Yes: at temperature 0")):
         trace["model"]["exact"] = exact
-        view.evaluate("(text) => window.view.receive(text)", message_trace(f"exact {exact}", trace))
-        view.wait_for_selector(f"[data-role=sameness]:has-text('{words}')")
+        tell(trace).wait_for_selector(f"[data-role=sameness]:has-text('{words}')")
 
 
-def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view):
+def test_the_share_dialog_lies_over_the_view_and_moves_nothing(view, tell):
     view.evaluate("mountShare(window.view)")
-    view.evaluate("(text) => window.view.receive(text)", message_trace("file", make_trace()))
+    tell(make_trace())
     view.locator(".mdv-grid").wait_for()
     before = view.locator(".mdv-grid").bounding_box()
     view.locator(".mdv-shareopen").click()
