@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from time import sleep
@@ -146,21 +144,6 @@ def page():
     return page
 
 
-def run_apart(coroutine):
-    """The result, made in another thread: a browser's tests leave a running loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
-
-
-def told(page, values):
-    """What the browser is told, by our page and by gradio's own way."""
-    function = next(iter(page.fns.values()))
-    # Copies: gradio takes the value out of an update.
-    ours = run_apart(page.postprocess_data(function, deepcopy(values), SessionState(page)))
-    theirs = run_apart(gr.Blocks.postprocess_data(page, function, deepcopy(values), SessionState(page)))
-    return [without_noise(value) for value in ours], [without_noise(value) for value in theirs]
-
-
 def without_noise(value):
     """An update without the mark of an update among the props, which gradio leaves there for HTML."""
     if isinstance(value, dict) and value.get("props") == gr.skip():
@@ -169,13 +152,20 @@ def without_noise(value):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_browser_is_told_what_gradio_would_tell_it(page, name):
-    ours, theirs = told(page, VALUES[name])
+def test_the_browser_is_told_what_gradio_would_tell_it(page, name, run_apart):
+    function = next(iter(page.fns.values()))
+    ours, theirs = (
+        # A copy: gradio takes the value out of an update.
+        [without_noise(value) for value in run_apart(
+            kind.postprocess_data(page, function, deepcopy(VALUES[name]), SessionState(page))
+        )]
+        for kind in (Page, gr.Blocks)
+    )  # fmt: skip
     assert ours == theirs
     assert len(ours) == 4
 
 
-def test_no_component_is_made_for_what_is_skipped(page, monkeypatch):
+def test_no_component_is_made_for_what_is_skipped(page, monkeypatch, run_apart):
     made = []
     monkeypatch.setattr(TextLine, "__init__", lambda self, *args, **kwargs: made.append(self))
     function = next(iter(page.fns.values()))

@@ -99,12 +99,8 @@ def test_the_replay_file_without_a_run_is_sent_as_text_and_takes_nothing(site):
 # --- What a browser gets of its page's run: a window's steps and the trace as a file, by the key it was sent.
 
 
+private = pytest.mark.parametrize("site", ["private"], indirect=True)
 KEY = re.compile(r'\{"kind": "numbered", "run": "([^"]+)"')
-
-
-@pytest.fixture(scope="module")
-def site(private_site):
-    return private_site
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +133,7 @@ def ask(site, path, **said):
     return site.client.post(f"{site.url}/{path}", json=said)
 
 
+@private
 def test_a_window_holds_the_steps_that_were_sent_and_the_file_all_of_the_run(site, told):
     key, messages = told
     steps = [step for message in messages if message["kind"] == "steps" for step in message["steps"]]
@@ -149,6 +146,7 @@ def test_a_window_holds_the_steps_that_were_sent_and_the_file_all_of_the_run(sit
     assert whole["output"] == next(message["output"] for message in messages if message["kind"] == "end")
 
 
+@private
 def test_a_foreign_key_and_a_run_before_are_refused_in_words(site, told):
     key, _ = told
     for wrong in ("x" * 22, key[:-1] + ("a" if key[-1] != "a" else "b")):
