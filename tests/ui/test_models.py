@@ -39,13 +39,6 @@ def session(load, assets):
     return Session(load, assets)
 
 
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("assets")
-    (folder / "prompts.json").write_text('[{"kind": "a", "prompts": [{"label": "a", "text": "abc"}]}]')
-    return folder
-
-
 def wish(folder, **changes):
     return LoadConfig(str(folder), **({"dtype": "float32"} | changes))
 
