@@ -1,4 +1,4 @@
-"""Which run and step each card of the tour is told with, on runs that lack something."""
+"""Every card of the tour on every recording, and with which run and step on a run that lacks something."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import json
 import re
 
 import pytest
+import view_trace
 from tour_page import FIRST, RUNS, TAKE
 
-from ui.tabs.learn import lesson_texts
+from ui.records.figures import stored_page
+from ui.tabs.learn import lesson_records, lesson_texts
 
 pytestmark = pytest.mark.browser
 
@@ -19,12 +21,14 @@ WALK = """() => {
   const { root, state } = document.querySelector('.learn-host').learn;
   return Object.fromEntries([...root.querySelectorAll('.learn-dots button')].map((_, i) => {
     root.querySelectorAll('.learn-dots button')[i].click();
-    const choices = root.querySelectorAll('.learn-choice').length;
+    const choices = [...root.querySelectorAll('.learn-choice > span')].map((choice) => choice.textContent);
     root.querySelector('.learn-choice').click();
+    const right = [...root.querySelectorAll('.learn-choice')].map((one) => one.matches('.is-right'));
     const lacking = root.querySelector('.learn-lacking')?.textContent ?? '';
     const texts = [...root.querySelectorAll('.learn-words, .learn-picture')].map((part) => part.textContent);
     const { run, facts } = state.shown;
-    return [root.dataset.card, { lacking, choices, text: texts.join(), facts, own: run === state.run }];
+    const own = run === state.run;
+    return [root.dataset.card, { lacking, choices, right, text: texts.join(), facts, own }];
   }));
 }"""
 
@@ -39,8 +43,9 @@ def walk(page, trace) -> dict:
     walked = page.evaluate(WALK)
     assert walked.keys() == CARDS.keys()
     for name, card in walked.items():
-        assert card["choices"] > 1, name
-        assert not re.search(r"undefined|NaN|\{\w+\}", card["text"]), name
+        assert 2 <= len(set(card["choices"])) == len(card["choices"]) <= 4, name
+        assert card["right"].count(True) == 1, name
+        assert not re.search(r"undefined|NaN|\{\w+\}|\[\[", card["text"]), name
         assert "run" in CARDS[name] or card["own"] == (card["lacking"] == ""), name
     return walked
 
@@ -78,12 +83,26 @@ def is_first(node) -> bool:
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RUNS)
-def test_a_recording_carries_every_card_and_its_cousin_is_one(page, name):
-    walked = walk(page, RUNS[name])
+def test_a_recording_carries_every_card_with_its_numbers_and_its_cousin_is_one(page, name):
+    trace = RUNS[name]
+    walked = walk(page, trace)
     # Where nothing is drawn, there is no draw to show.
-    assert stood_in(walked) == ({"exact"} if RUNS[name]["config"]["temperature"] == 0 else set())
+    assert stood_in(walked) == ({"exact"} if trace["config"]["temperature"] == 0 else set())
+    assert lesson_records(stored_page())["against"] in walked["learning"]["text"]
+    answers = {card: found["choices"][found["right"].index(True)] for card, found in walked.items()}
+    index = walked["path"]["facts"]["index"]
+    step, following = trace["steps"][index : index + 2]
+    tokens = sum(len(each["emitted"]) for each in trace["steps"])
+    assert answers["passes"] == str(len(trace["steps"]))
+    assert f"{tokens / len(trace['steps']):.2f} tokens a step" in walked["passes"]["text"]
+    assert answers["heads"] == "t + 4"
+    assert int(answers["path"]) == step["cache_length"] + len(step["path"]) == following["cache_length"]
+    over, under, speed = re.search(r"(\S+) ÷ (\S+) = ([\d.]+)\.", walked["speed"]["text"]).groups()
+    assert abs(float(over) / float(under) - float(speed)) < 0.006
     facts = walked["mask"]["facts"]
-    nodes = RUNS[name]["steps"][facts["index"]]["nodes"]
+    nodes = trace["steps"][facts["index"]]["nodes"]
+    told = int(re.search(r"\(node (\d+)\)", walked["mask"]["text"])[1])
+    assert answers["mask"] == str(nodes[told]["depth"] + 1)
     seer, cousin = nodes[facts["seer_id"]], nodes[facts["cousin_id"]]
     line = [seer["id"]]
     while nodes[line[-1]]["parent"] is not None:
@@ -127,6 +146,17 @@ def test_a_run_of_another_drafter_is_told_where_the_card_is_not_about_heads(page
     for step in trace["steps"]:
         step["nodes"] = step["nodes"][:1]
     assert page.evaluate(TAKE, trace) == "unfit_method"
+
+
+def test_text_of_a_run_stays_text_and_runs_that_cannot_carry_the_tour_are_named(page):
+    trace = view_trace.make_trace()
+    for step in trace["steps"]:
+        for node in step["nodes"]:
+            node["text"] = view_trace.HOSTILE[node["id"] % len(view_trace.HOSTILE)]
+    assert page.evaluate(TAKE, trace) == ""
+    assert any(view_trace.IMAGE in card["text"] for card in page.evaluate(WALK).values())
+    assert page.locator(".learn script, .learn img").count() == 0
+    assert page.evaluate(TAKE, {**trace, "output": None}) == "unfit_short"
 
 
 def test_start_over_forgets_answers_and_keeps_the_run(page):
