@@ -11,6 +11,7 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 from page_runs import SETTINGS, run_decode, trace_of
+from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters.medusa import with_heads
@@ -20,6 +21,7 @@ from medusa_core.trace.packed import TABLES, compact, unpacked
 from medusa_core.trees.budget import LatencyPoint
 from medusa_core.trees.tree import Topology
 from ui.components.views import TextLine
+from ui.records.messages import message_begin, message_trace
 from ui.records.settings import DEFAULT, DYNAMIC, RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import UNTIMED_DYNAMIC, DecodeRequest
@@ -62,6 +64,18 @@ def test_messages_make_up_the_trace(session, monkeypatch, seconds, changes):
         assert all(len(message["steps"]) == 1 for message in told)
     if seconds == 60:  # the first at once, so that the page shows that the run goes on
         assert [len(message["steps"]) for message in told] == [1, len(steps) - 1]
+
+
+def test_messages_hold_what_was_given_and_no_tag():
+    trace = make_trace()  # some of its texts are tags
+    message = json.loads(message_trace("r", trace, "note"))
+    assert (message["kind"], message["run"], message["note"]) == ("trace", "r", "note")
+    steps = [{**step, "after": []} for step in trace["steps"]]
+    assert unpacked(message["trace"]) == {**trace, "steps": steps}
+    assert "<" not in message_trace("r", trace)
+    begin = json.loads(message_begin("r", trace))["trace"]
+    assert begin["steps"] == []
+    assert "output" not in begin
 
 
 def test_a_run_that_is_stopped_has_told_its_steps(session):
