@@ -84,14 +84,15 @@ class Pages:
         *,
         alone: bool = False,
         newcomer: bool = False,
+        locale: str | None = None,
         color_scheme: str = "light",
         reduced_motion: str = "no-preference",
     ) -> Any:
         """A page at this address; ``alone`` for one whose browser shares nothing with the others.
 
-        ``newcomer``, used with it: the opening has not been seen there.
+        ``newcomer`` and ``locale``, used with it: the opening has not been seen, and the browser's language.
         """
-        page = self._browser.new_page() if alone else self._shared.take()
+        page = self._browser.new_page(locale=locale) if alone else self._shared.take()
         if alone and not newcomer:
             page.add_init_script(SEEN)
         page.set_viewport_size({"width": width, "height": height})
