@@ -113,6 +113,26 @@ def test_an_empty_prompt_gets_a_hint_and_the_app_goes_on(page):
     says(page, "#decode-status", "8 tokens in")
 
 
+@pytest.mark.slow
+def test_a_prompt_that_is_too_long_ends_the_view_and_is_never_cut(page):
+    write_prompt(page, "decode", "a " * 3000)
+    page.click("#decode-run")
+    page.wait_for_selector("#decode-view [data-role=failure]:not([hidden])")
+    says(page, "#decode-view [data-role=failure]", "The prompt has 3000 tokens, the context holds 2048")
+    assert page.locator("#decode-view .is-live").count() == 0
+    assert "Waiting" not in page.locator("#decode-view").inner_text()
+    box = page.locator("#decode-prompt textarea")
+    box.fill("")
+    box.evaluate("(box) => box.focus()")
+    page.keyboard.insert_text("b" * 8412)  # as a paste: a maxlength would cut it
+    page.wait_for_selector("#decode-prompt[data-too-long]")
+    assert len(box.input_value()) == 8412
+    assert page.locator("#decode-prompt").get_attribute("data-too-long").startswith("8,412 characters: ")
+    page.click("#decode-run")
+    says(page, "#decode-status", "8412 characters")
+    assert page.locator("#decode-view [data-role=failure]").is_hidden()
+
+
 @pytest.mark.usefixtures("unhurried")
 def test_closing_the_page_ends_the_computation_soon(address, open_page, session):
     page = ready(open_page(address))
@@ -163,6 +183,17 @@ def test_stop_has_a_way_of_its_own_and_ends_the_run_that_streams(page):
     says(page, "#decode-status", "the token budget is used up")
 
 
+@pytest.mark.slow
+def test_a_recorded_run_takes_the_figures_of_a_run_before_away(page):
+    write_prompt(page, "decode", "a fox")
+    page.click("#decode-run")
+    says(page, "#decode-status", "tokens/s")
+    page.locator("#recorded input").click()
+    page.get_by_role("listbox").get_by_role("option").first.click()
+    page.wait_for_selector("#decode-view .mdv-badges :text('recorded run')")
+    page.wait_for_function("() => !document.querySelector('#decode-status p').textContent")
+
+
 def test_moving_epsilon_judges_the_shown_step_again(page, session):
     set_number(page, SETTINGS, "ε", 0.9)
     page.wait_for_selector("#decode-view .mdv.is-hypothetical")
@@ -183,6 +214,14 @@ def test_side_by_side_measures_and_replays(page, session):
     assert page.locator(".race-view script, .race-view img").count() == 0
     assert page.title() != "broken"
     wait_until(lambda: not session.busy)
+    # A refused comparison says why, and the lanes wait for the prompt beside them.
+    unfold_race(page, "#race-second")
+    temperature = page.locator("#race-second .setting-second-temperature :is(input, textarea)")
+    temperature.fill("warm")
+    page.click("#race-run")
+    says(page, ".race-status", "Temperature of the second lane")
+    says(page, ".race-stage", "About to start")
+    temperature.fill("")
 
 
 # --- The controls: methods, what does not count, and new tokens.
