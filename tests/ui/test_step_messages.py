@@ -31,6 +31,7 @@ from ui.serving.page import Page
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.update_stream import Acks
+from ui.tabs.shown_runs import ChartPanel
 
 PROMPT = "bcad"
 
@@ -187,3 +188,62 @@ def test_no_component_is_made_for_what_is_skipped(page, monkeypatch, run_apart):
     for number in range(5):
         run_apart(page.postprocess_data(function, [f"step {number}", gr.skip(), gr.skip(), 1], state))
     assert made == []
+
+
+# --- A run that fails after it began ends in the view, with its sentence, and takes the old charts away.
+
+
+SHORT = SETTINGS | {"max_new_tokens": 8}
+
+
+def kinds(updates: list[Update]) -> list[str]:
+    return [json.loads(update.message)["kind"] for update in updates if update.message]
+
+
+def test_a_prompt_beyond_the_context_ends_the_view(session):
+    updates = list(run_decode(session, "a" * 200, SHORT, StopFlag()))
+    assert kinds(updates) == ["begin", "broken"]
+    sentence = json.loads(updates[-1].message)["words"]
+    assert sentence == updates[-1].status
+    assert updates[-1].problem
+    assert sentence == (
+        "The prompt has 200 tokens, the context holds 96: shorten the prompt "
+        "or have the model loaded with a longer --context"
+    )
+
+
+def test_a_run_that_comes_to_its_end_is_left_alone(session):
+    updates = list(run_decode(session, "abcd", SHORT, StopFlag()))
+    assert kinds(updates)[0] == "begin"
+    assert kinds(updates)[-1] == "end"
+
+
+def test_a_run_that_never_began_says_nothing_to_the_view(session):
+    updates = list(run_decode(session, "  ", SHORT, StopFlag()))
+    assert kinds(updates) == []
+    assert updates[-1].problem
+
+
+@dataclass(frozen=True)
+class Endless(DecodeRequest):
+    """A run that begins in the view and hears no flag."""
+
+    def run(self, engines, flag):
+        yield Update('{"kind": "begin"}', "Reading the prompt…")
+        while True:
+            sleep(0.005)
+            yield Update(status="more")
+
+
+def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(engine_folder, monkeypatch):
+    monkeypatch.setattr("ui.serving.runner.GRACE_SECONDS", 0.02)
+    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+    *_, last = session.run(Endless("abc", RunSettings.of(**SHORT)), StopFlag())
+    assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")
+    assert last.trace == {"steps": []}
+
+
+def test_charts_of_a_failed_run_are_empty_and_say_so():
+    for figure in ChartPanel((None,) * 4, None).updates({"steps": []}, dark=False):
+        assert not figure.data
+        assert figure.layout.annotations[0].text == "no finished run to draw"
