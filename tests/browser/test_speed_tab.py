@@ -210,10 +210,8 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(pa
 def test_one_press_measures_all_methods_and_a_phone_shows_them(page):
     turn_to(page, "Methods")
     page.wait_for_selector("#methods-plot .js-plotly-plot")
-    for name, value in (("tokens", "16"), ("rounds", "1")):
-        field = page.locator(f"#methods-{name} input[type=number]")
-        field.fill(value)
-        field.press("Tab")
+    set_number(page, "#methods-tokens", 16)
+    set_number(page, "#methods-rounds", 1)
     page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
     page.click("#methods-run")
     says(page, "#methods-status", "Measured.")

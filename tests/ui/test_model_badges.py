@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import gradio
 import httpx
@@ -57,18 +58,17 @@ def test_a_lane_that_decodes_plainly_for_lack_of_weights_says_so_until_the_end(s
 # --- A context beyond the trained one in the page: its badge says so, and another model does not inherit it.
 
 
-def test_the_badge_says_the_context_and_how_it_is_extended(engine_folder):
-    own = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
-    longer = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=500, extend="window")
-    assert "context" not in badge_of(load_engine(own))
-    assert badge_of(load_engine(longer)).endswith("context 500 in a window of 96, trained with 96")
+def test_the_badge_says_the_context_and_how_it_is_extended(load):
+    assert "context" not in badge_of(load_engine(load))
+    assert badge_of(load_engine(replace(load, context=500, extend="window"))).endswith(
+        "context 500 in a window of 96, trained with 96"
+    )
 
 
-def test_another_model_has_its_own_context(engine_folder, tmp_path):
-    own = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=500)
-    models = Models(own, Policy())
+def test_another_model_has_its_own_context(load, tmp_path):
+    models = Models(replace(load, context=500), Policy())
     assert models.wanted(LoadConfig(str(tmp_path), dtype="float32")).context == 0
-    assert models.wanted(LoadConfig(str(engine_folder), heads="none", dtype="float32")).context == 500
+    assert models.wanted(LoadConfig(load.model, heads="none", dtype="float32")).context == 500
 
 
 # --- Heads of one's own are in the line above the tabs, and no menu calls their tree a shipped one.

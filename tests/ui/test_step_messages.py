@@ -13,7 +13,7 @@ from gradio.state_holder import SessionState
 from page_runs import SETTINGS, run_decode, trace_of
 from view_trace import make_trace
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.evaluation.step_times import timed_steps
 from medusa_core.loading.load import load_engine
@@ -34,11 +34,6 @@ from ui.serving.update_stream import Acks
 from ui.tabs.shown_runs import ChartPanel
 
 PROMPT = "bcad"
-
-
-@pytest.fixture(scope="module")
-def session(engine_folder):
-    return Session(LoadConfig(model=str(engine_folder), device="cpu"))
 
 
 def run(session, **changes) -> list:
@@ -103,8 +98,8 @@ class UntilStopped(DecodeRequest):
         yield Update('{"kind": "end"}', "stopped.", trace={"steps": [1]})
 
 
-def test_a_run_that_its_time_limit_ended_keeps_its_trace(engine_folder):
-    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+def test_a_run_that_its_time_limit_ended_keeps_its_trace(load):
+    session = Session(load, policy=Policy(run_seconds=0.05))
     request = UntilStopped("abc", RunSettings.of(**SETTINGS))
     updates = list(session.run(request, StopFlag(), Acks()))
     assert [update.trace for update in updates if update.trace is not None] == [{"steps": [1]}]
@@ -235,9 +230,9 @@ class Endless(DecodeRequest):
             yield Update(status="more")
 
 
-def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(engine_folder, monkeypatch):
+def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(load, monkeypatch):
     monkeypatch.setattr("ui.serving.runner.GRACE_SECONDS", 0.02)
-    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+    session = Session(load, policy=Policy(run_seconds=0.05))
     *_, last = session.run(Endless("abc", RunSettings.of(**SHORT)), StopFlag())
     assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")
     assert last.trace == {"steps": []}
