@@ -32,13 +32,17 @@ FORGE = """(text) => { // once
 }"""
 
 
+def open_trees(page):
+    turn_to(page, "Trees")
+    page.wait_for_selector(f"{EDITOR} [data-node]")
+    page.wait_for_selector("#trees-heatmap .main-svg")
+    return page
+
+
 @pytest.fixture(scope="module")
 def opened(warm_page):
-    """One page for all tests; nothing has been measured in it."""
-    turn_to(warm_page, "Trees")
-    warm_page.wait_for_selector(f"{EDITOR} [data-node]")
-    warm_page.wait_for_selector("#trees-heatmap .main-svg")
-    return warm_page
+    """One page for all tests but that which measures."""
+    return open_trees(warm_page)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +100,6 @@ def chart_has(page, chart: str, words: str) -> None:
 
 
 def test_there_is_something_to_see_before_any_measurement(page):
-    """This is the first test, so that nothing has been measured."""
     # The drawing may scroll in its frame, but must not be cut to nothing.
     assert page.locator("#trees-drawing").bounding_box()["width"] > 300
     assert "16 nodes with the root" in page.locator("#trees-words").inner_text()
@@ -307,8 +310,9 @@ def test_a_forged_tree_is_refused_in_words_that_stay_text(page):
     assert page.locator("#trees-use-decode").is_visible()
 
 
-def test_measuring_fills_the_charts_and_finds_the_best_size(page, monkeypatch):
-    """This is the last test, since it counts which guesses are right: from here on another tree grows."""
+def test_measuring_fills_the_charts_and_finds_the_best_size(address, open_page, monkeypatch):
+    """In a page of its own, since it counts which guesses are right: from then on another tree grows."""
+    page = open_trees(open_page(address))
     monkeypatch.setattr(timing, "EFFORT", replace(timing.EFFORT, rounds=2))
     page.click("#trees-run")
     says(page, "#trees-status", "Measured in 2 rounds")
