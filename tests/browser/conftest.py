@@ -13,11 +13,14 @@ from typing import Any
 import hostile
 import pytest
 from launching import launch
+from places import drawn
+from tour_page import FIRST, mount_tour
 
 from medusa_core.config import LoadConfig
 from medusa_core.llama.greedy import GreedySteps
 from medusa_core.model.target import Target
 from medusa_core.trace.replay.view import web_script
+from ui.records.messages import message_trace
 from ui.runs.session import Session
 from ui.tabs.layout import build_page, gradio_theme, page_css, page_head
 
@@ -81,14 +84,15 @@ class Pages:
         *,
         alone: bool = False,
         newcomer: bool = False,
+        locale: str | None = None,
         color_scheme: str = "light",
         reduced_motion: str = "no-preference",
     ) -> Any:
         """A page at this address; ``alone`` for one whose browser shares nothing with the others.
 
-        ``newcomer``, used with it: the opening has not been seen there.
+        ``newcomer`` and ``locale``, used with it: the opening has not been seen, and the browser's language.
         """
-        page = self._browser.new_page() if alone else self._shared.take()
+        page = self._browser.new_page(locale=locale) if alone else self._shared.take()
         if alone and not newcomer:
             page.add_init_script(SEEN)
         page.set_viewport_size({"width": width, "height": height})
@@ -206,9 +210,8 @@ def empty_page(chromium, shared_pages) -> Iterator[Any]:
     """A page with nothing in it; its console messages are not checked."""
     page = shared_pages.take()
     page.set_viewport_size({"width": 1440, "height": 1000})
-    page.emulate_media(
-        color_scheme="light", reduced_motion="no-preference"
-    )  # an earlier test may have changed it
+    # An earlier test may have changed it.
+    page.emulate_media(color_scheme="light", reduced_motion="no-preference")
     yield page
     shared_pages.give_back(page)
 
@@ -220,6 +223,28 @@ def view(empty_page) -> Any:
     empty_page.add_script_tag(content=web_script())
     empty_page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
     return empty_page
+
+
+@pytest.fixture
+def tell(view) -> Callable[..., Any]:
+    """Call it with messages or whole traces: the page whose view has drawn them."""
+
+    def tell_view(*told: Any) -> Any:
+        texts = [one if isinstance(one, str) else message_trace("run", one) for one in told]
+        view.evaluate("(texts) => texts.forEach((text) => window.view.receive(text))", texts)
+        drawn(view)
+        return view
+
+    return tell_view
+
+
+@pytest.fixture(scope="module")
+def tour(shared_pages) -> Iterator[Any]:
+    """A page with the tour in it and nothing else, on a recorded run."""
+    page = shared_pages.take()
+    mount_tour(page, FIRST)
+    yield page
+    shared_pages.give_back(page)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The chat mode of Watch in a browser, with a tiny model that likes to say what looks like code."""
+"""The chat mode of Watch in a browser, with a tiny model that says what looks like code; old views."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_second_message_waits_in_its_box_until_the_reply_is_there(chat):
     replies(chat, 1)
     assert box.input_value() == "and a dog"
     chat.wait_for_selector("#chat-run:not([aria-disabled])")
-    set_tokens(chat, 20)
+    set_tokens(chat, 4)
     box.press("Enter")
     replies(chat, 2)
     assert words(chat)[::2] == ["a fox", "and a dog"]
@@ -159,3 +159,39 @@ def test_a_new_conversation_ends_the_reply_and_forgets(chat, session):
     write(chat, "a black dog")
     assert "of 3 prompt tokens" in replies(chat, 1)[0]
     assert words(chat)[0] == "a black dog"
+
+
+def former(page) -> str:
+    return page.locator("#decode-view .mdv-former").inner_text()
+
+
+@pytest.mark.slow
+def test_a_view_of_the_other_mode_or_of_a_conversation_put_away_is_marked(chat):
+    page = chat
+    page.get_by_label("Complete a text").click()
+    page.locator("#decode-prompt textarea").fill("a fox")
+    page.click("#decode-run")
+    says(page, "#decode-status", "tokens/s")
+    assert former(page) == ""
+    page.get_by_label("Chat", exact=True).click()
+    page.wait_for_selector("#decode-view .mdv.is-former")
+    assert "not of this conversation" in former(page)
+    page.get_by_label("Complete a text").click()
+    page.wait_for_selector("#decode-view .mdv:not(.is-former)")
+    page.get_by_label("Chat", exact=True).click()
+    page.locator("#chat-message textarea").fill("abc")
+    page.locator("#chat-message textarea").press("Enter")
+    page.wait_for_selector(".talk-figures")
+    page.wait_for_selector("#decode-view .mdv:not(.is-former)")
+    page.get_by_label("Complete a text").click()
+    page.wait_for_selector("#decode-view .mdv.is-former")
+    assert "the chat’s last reply" in former(page)
+    page.get_by_label("Chat", exact=True).click()
+    page.wait_for_selector("#decode-view .mdv:not(.is-former)")
+    page.locator("#chat-new").click()
+    page.wait_for_selector("#decode-view .mdv.is-former")
+    assert "the previous conversation" in former(page)
+    page.locator("#charts button").first.click()
+    for part in ("#decode-view .mdv-grid", "#charts .js-plotly-plot"):
+        assert page.locator(part).first.evaluate("(part) => getComputedStyle(part).filter") == "grayscale(1)"
+    page.locator("#charts button").first.click()

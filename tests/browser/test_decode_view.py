@@ -2,60 +2,44 @@
 
 from __future__ import annotations
 
-import json
-
-import gradio as gr
 import pytest
 from page_messages import step_messages
 from places import drawn
 from view_trace import DELTA, EPSILON, HOSTILE, TREE, judge, make_trace
 
-from medusa_core.trace.packed import unpacked
-from ui.components.views import DecodeView
+from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_begin, message_end, message_trace
+
+pytestmark = pytest.mark.browser
 
 TRACE = make_trace()
 MATCH_TRACE = make_trace(4, "match")
-STEPS = step_messages("live", TRACE)
-
-
-# The pages under test, served once.
-
-
-def build_page() -> gr.Blocks:
-    """A view with a finished trace, one of a match run, and one that is fed live by buttons."""
-    with gr.Blocks() as page:
-        DecodeView(message_trace("done", TRACE, "recorded example"), elem_id="view")
-        DecodeView(message_trace("match", MATCH_TRACE), elem_id="match")
-        live = DecodeView(elem_id="live")
-        begin, step, end = (gr.Button(name, elem_id=name) for name in ("begin", "step", "end"))
-        count = gr.State(0)
-
-        def one_step(done: int) -> tuple[str, int]:
-            return STEPS[done], done + 1
-
-        begin.click(lambda: message_begin("live", TRACE), None, live)
-        step.click(one_step, count, [live, count])
-        end.click(lambda: message_end("live", TRACE), None, live)
-    return page
+DESKTOP = {"width": 1440, "height": 1000}
+MOUNT = """() => {
+  for (const id of ["view", "match", "live"]) {
+    const host = document.body.appendChild(Object.assign(document.createElement("div"), { id }));
+    mountDecodeView(host, DECODE_VIEW_STYLE, { whole: true });
+  }
+}"""
 
 
 @pytest.fixture(scope="module")
-def address(serve) -> str:
-    return serve(build_page())
-
-
-@pytest.fixture(scope="module")
-def warm_page(address, open_warm_page):
-    page = open_warm_page(address)
-    page.wait_for_selector("#view .mdv-node")
-    return page
+def views(shared_pages):
+    """A view with a finished trace, one of a match run, and one that is fed live."""
+    page = shared_pages.take()
+    page.set_viewport_size(DESKTOP)
+    page.add_script_tag(content=web_script())
+    page.evaluate(MOUNT)
+    tell(page, "#view", message_trace("done", TRACE, "recorded example"))
+    tell(page, "#match", message_trace("match", MATCH_TRACE))
+    yield page
+    shared_pages.give_back(page)
 
 
 @pytest.fixture
-def page(warm_page):
+def page(views):
     """One page for all these tests, back at the first step, with no node chosen and no what-if."""
-    page = warm_page
+    page = views
     page.mouse.move(0, 0)
     for view in ("#view", "#match"):
         send(page, view, "settings", None)
@@ -75,9 +59,14 @@ def wait_for_step(page, step: int, view: str = "#view") -> None:
 
 
 def goto(page, step: int, view: str = "#view") -> None:
-    page.locator(f"{view} .mdv-host").evaluate("(host, step) => host.decodeView.store.jump(step)", step)
+    page.locator(view).evaluate("(host, step) => host.decodeView.store.jump(step)", step)
     drawn(page)
     wait_for_step(page, step, view)
+
+
+def tell(page, view: str, message: str) -> None:
+    page.locator(view).evaluate("(host, message) => host.decodeView.receive(message)", message)
+    drawn(page)
 
 
 def send(page, view: str, name: str, detail: dict | None) -> None:
@@ -90,9 +79,6 @@ def send(page, view: str, name: str, detail: dict | None) -> None:
 def accepted_in(page, view: str = "#view") -> list[int]:
     marks = page.locator(f"{view} .mdv-node.is-root, {view} .mdv-node.is-accepted")
     return sorted(int(value) for value in marks.evaluate_all("all => all.map(node => node.dataset.node)"))
-
-
-pytestmark = pytest.mark.browser
 
 
 def test_draws_every_node_and_token(page):
@@ -237,36 +223,36 @@ def test_the_inspector_gives_the_numbers(page):
 
 
 def test_streaming_follows_until_the_reader_goes_back(page):
-    live = "#live"
+    live, steps = "#live", step_messages("live", TRACE)
     assert page.locator(f"{live} .mdv-empty").is_visible()
-    page.locator("#begin").click()
+    tell(page, live, message_begin("live", TRACE))
     page.wait_for_selector(f"{live} .mdv.is-waiting")
     for index in range(3):
-        page.locator("#step").click()
+        tell(page, live, steps[index])
         wait_for_step(page, index, live)
     page.locator(f"{live} [data-act=first]").click()
     wait_for_step(page, 0, live)
-    page.locator("#step").click()
+    tell(page, live, steps[3])
     page.wait_for_function("document.querySelector('#live .mdv-counter').textContent === '1 / 4'")
     assert shown_step(page, live) == 0
     node = page.locator(f'{live} .mdv-node[data-node="2"]')
     node.click()
-    page.locator("#end").click()
+    tell(page, live, message_end("live", TRACE))
     page.wait_for_function("!document.querySelector('#live .mdv-badges .is-live')")
     page.wait_for_selector(f'{live} .mdv-node.pinned[data-node="2"]')
     assert page.locator(f"{live} .mdv-counter").inner_text() == "1 / 4"
     assert "finished: " in page.locator(f"{live} .mdv-badges").inner_text()
 
 
-def test_a_phone_has_no_horizontal_overflow(address, open_page):
-    page = open_page(address, width=390, height=844)
-    page.wait_for_selector("#view .mdv-node")
+def test_a_phone_has_no_horizontal_overflow(page):
+    page.set_viewport_size({"width": 390, "height": 844})
     for index in range(3):
         goto(page, index)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
     page.locator("#view .mdv-area-tree").scroll_into_view_if_needed()
     bar = page.locator("#view .mdv-area-transport").bounding_box()
     assert bar["y"] + bar["height"] <= 845  # the transport stays in reach
+    page.set_viewport_size(DESKTOP)
 
 
 def test_every_control_is_large_enough(page):
@@ -275,19 +261,3 @@ def test_every_control_is_large_enough(page):
     )
     assert len(sizes) > 10
     assert [size for size in sizes if min(size[1:]) < 24] == []
-
-
-# The Python side, without a browser.
-
-
-def test_messages_hold_what_was_given():
-    message = json.loads(message_trace("r", TRACE, "note"))
-    assert (message["kind"], message["run"], message["note"]) == ("trace", "r", "note")
-    assert unpacked(message["trace"]) == {
-        **TRACE,
-        "steps": [{**step, "after": []} for step in TRACE["steps"]],
-    }
-    assert "<" not in message_trace("r", TRACE)
-    begin = json.loads(message_begin("r", TRACE))["trace"]
-    assert begin["steps"] == []
-    assert "output" not in begin

@@ -19,6 +19,7 @@ from medusa_core.trace.replay.page import replay_frame, write_replay
 pytestmark = pytest.mark.browser
 
 TRACE = make_trace()
+OWN = ("file:", "data:", "blob:", "about:")
 MADE = """async ([trace, first, last, most]) => {
   trace = JSON.parse(JSON.stringify(trace).replaceAll("HALF", "\\ud800"));
   const { signal } = new AbortController();
@@ -39,21 +40,45 @@ ENCODED = """(frames) => {
 
 
 @pytest.fixture(scope="module")
-def page(chromium, tmp_path_factory):
-    """The replay file with the Share menu open; fails on any complaint, as of its own policy."""
-    path = tmp_path_factory.mktemp("film") / "run.html"
-    write_replay(RunTrace.model_validate(TRACE), path)
+def open_offline(chromium):
+    """Call it with a file: a page of it without network; fails on any complaint, as of its own policy."""
     context = chromium.new_context(offline=True, viewport={"width": 1280, "height": 900})
-    page = context.new_page()
     said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.goto(path.as_uri())
-    page.click(".mdv-shareopen")
-    yield page
+
+    def open_file(path, color_scheme="light"):
+        page = context.new_page()
+        page.emulate_media(color_scheme=color_scheme)
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: said.append(dialog.message))
+        page.on("request", lambda request: request.url.startswith(OWN) or said.append(request.url))
+        page.goto(path.as_uri())
+        return page
+
+    yield open_file
     context.close()
     assert said == []
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("film") / "run.html"
+    write_replay(RunTrace.model_validate(TRACE), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def shared(open_offline, file):
+    return open_offline(file)
+
+
+@pytest.fixture
+def page(shared):
+    """The replay file with the Share menu open."""
+    shared.bring_to_front()
+    if not shared.locator(".mdv-share").is_visible():
+        shared.click(".mdv-shareopen")
+    return shared
 
 
 def frames_of(data: bytes) -> list[Image.Image]:
@@ -169,31 +194,8 @@ def test_the_encoder_keeps_common_colours_exactly_and_all_others_nearly(page):
 # --- The replay file opened from the disk with the network blocked: it draws, steps and asks for nothing.
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("replay") / "run.html"
-    write_replay(RunTrace.model_validate(TRACE), path)
-    return path
-
-
-@pytest.fixture
-def offline(chromium):
-    """A page without network that fails on any complaint, as of its own policy."""
-    context = chromium.new_context(offline=True, color_scheme="dark", viewport={"width": 1280, "height": 900})
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("dialog", lambda dialog: said.append(dialog.message))
-    page.on("request", lambda request: request.url.startswith("file:") or said.append(request.url))
-    yield page
-    context.close()
-    assert said == []
-
-
-def test_the_file_replays_the_run_by_keys_and_clicks(offline, file):
-    page = offline
-    page.goto(file.as_uri())
+def test_the_file_replays_the_run_by_keys_and_clicks(open_offline, file):
+    page = open_offline(file, color_scheme="dark")
     page.wait_for_selector(".mdv-node")
     assert page.locator(".mdv-node").count() == len(TRACE["steps"][0]["nodes"])
     for step in (1, 2, 3):  # without a click first
@@ -210,10 +212,9 @@ def test_the_file_replays_the_run_by_keys_and_clicks(offline, file):
     page.wait_for_function("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_a_frame_of_it_draws_in_its_sandbox(offline, tmp_path):
+def test_a_frame_of_it_draws_in_its_sandbox(open_offline, tmp_path):
     (tmp_path / "notebook.html").write_text(replay_frame(RunTrace.model_validate(TRACE)), "utf-8")
-    offline.goto((tmp_path / "notebook.html").as_uri())
-    frame = offline.frame_locator("iframe")
+    frame = open_offline(tmp_path / "notebook.html").frame_locator("iframe")
     frame.locator(".mdv-node").first.wait_for()
     frame.locator("[data-act=next]").click()
     frame.locator('.mdv[data-step="1"]').wait_for()

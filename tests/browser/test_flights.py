@@ -6,11 +6,10 @@ import pytest
 import tiny
 from page_messages import step_messages
 from places import drawn
-from test_other_drafters_in_view import show  # noqa: F401 - a fixture
 from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
-from ui.records.messages import message_begin, message_trace
+from ui.records.messages import message_begin
 
 pytestmark = pytest.mark.browser
 
@@ -39,10 +38,8 @@ NOT_CHANGED = {"offset", "computedOffset", "easing", "composite"}  # keys of a k
 
 
 @pytest.fixture
-def shown(view):
-    view.evaluate("(text) => window.view.receive(text)", message_trace("run", make_trace()))
-    view.wait_for_selector(".mdv-node")
-    return view
+def shown(tell):
+    return tell(make_trace())
 
 
 def test_a_guess_is_one_element_from_its_head_to_the_text(shown):
@@ -108,13 +105,13 @@ def test_bins_hold_the_share_of_rows_seen(view):
     assert view.evaluate("rowsSeen({ cache_length: 9 }, 3)") is None
 
 
-def test_a_long_context_is_drawn_by_bins_and_said(view):
+def test_a_long_context_is_drawn_by_bins_and_said(tell):
     trace = make_trace(3)
     for number, step in enumerate(trace["steps"]):
         step["cache_length"] += LENGTH
         if number == 1:
             step["drafter_rows"] = [[row, row + 1] for row in range(0, LENGTH, 4)]
-    view.evaluate("(text) => view.receive(text)", message_trace("seen", trace))
+    view = tell(trace)
     view.locator(".mdv-area-kv").scroll_into_view_if_needed()  # it is drawn while it is in sight
     view.wait_for_selector(".mdv-kvcell")
     assert view.locator(".mdv-kvprefix .seen").count() == 0
@@ -128,12 +125,12 @@ def test_a_long_context_is_drawn_by_bins_and_said(view):
     assert sent == len(trace["steps"][1]["drafter_rows"])
 
 
-def test_a_window_is_said_where_rows_lie_before_it(view):
+def test_a_window_is_said_where_rows_lie_before_it(tell):
     trace = make_trace(3)
     trace["model"] |= {"context": 24_000, "extend": "window", "window": 1024}
     trace["steps"][2]["cache_length"] += LENGTH
     length = trace["steps"][2]["cache_length"]
-    view.evaluate("(text) => view.receive(text)", message_trace("window", trace))
+    view = tell(trace)
     view.locator(".mdv-area-kv").scroll_into_view_if_needed()
     assert "last 1024" not in view.locator("[data-role=mask-caption]").inner_text()
     view.evaluate("view.store.goto(2)")
@@ -156,11 +153,11 @@ OUTLINED = "() => [...document.querySelectorAll('.mdv-strip .source')].map((part
 OF_PROMPT = "() => document.querySelectorAll('.mdv-prompt .source').length"
 
 
-def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):  # noqa: F811
+def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, tell):
     prompt = engine.encode("abcfeabcabd")
     config = GenerationConfig.of(method="lookup", max_new_tokens=30, ignore_eos=True, lookup_ngram=1)
     trace = tiny.recorded(engine, config, prompt).finish()
-    page = show(trace)
+    page = tell(trace)
     assert page.locator(".mdv-prompt").inner_text() == "abcfeabcabd"
     seen_in_prompt = seen_in_text = 0
     for number in range(len(trace["steps"])):
@@ -191,12 +188,10 @@ def test_the_source_of_a_guess_and_of_those_before_it_is_outlined(engine, show):
 TRACE = make_trace()
 
 
-def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(view):
-    page = view
-    for number, message in enumerate([message_begin("r", TRACE), *step_messages("r", TRACE)[:3]]):
-        page.evaluate("(text) => view.receive(text)", message)
-        if number:
-            page.wait_for_selector(f'.mdv[data-step="{number - 1}"]')
+def test_mask_and_reason_come_to_show_the_step_that_the_tree_shows(tell):
+    for message in [message_begin("r", TRACE), *step_messages("r", TRACE)[:3]]:
+        page = tell(message)
+    page.wait_for_selector('.mdv[data-step="2"]')
     rows = TRACE["steps"][2]["cache_length"]
     page.wait_for_selector(f'.mdv-maskpic[aria-label*="{rows} committed row"]', timeout=5000)
     position = page.locator(".mdv-facts dd").nth(1)

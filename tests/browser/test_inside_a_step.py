@@ -9,7 +9,6 @@ import tiny
 from places import drawn
 
 from medusa_core.config import GenerationConfig
-from medusa_core.trace.replay.view import web_script
 from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
@@ -32,28 +31,16 @@ def traces(engine):
     return made
 
 
-@pytest.fixture(scope="module")
-def shared_page(chromium):
-    page = chromium.new_page(viewport={"width": 1440, "height": 2400})
-    page.emulate_media(reduced_motion="reduce")
-    page.set_content("<div id='host'></div>")
-    page.add_script_tag(content=web_script())
-    page.evaluate("window.view = mountDecodeView(document.getElementById('host'), DECODE_VIEW_STYLE)")
-    yield page
-    page.close()
-
-
 @pytest.fixture
-def show(shared_page, traces):
+def show(view, tell, traces):
     """Call it with the name of a run: the page with that run's first step."""
+    view.set_viewport_size({"width": 1440, "height": 2400})
+    view.emulate_media(reduced_motion="reduce")
+    view.mouse.move(0, 0)
 
     def show_run(name: str):
-        shared_page.mouse.move(0, 0)
-        settle(shared_page, {})
-        shared_page.evaluate("(text) => window.view.receive(text)", message_trace(name, traces[name]))
-        drawn(shared_page)
-        shared_page.locator(".mdv").focus()
-        return shared_page
+        tell(message_trace(name, traces[name])).locator(".mdv").focus()
+        return view
 
     return show_run
 

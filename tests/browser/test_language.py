@@ -11,26 +11,12 @@ from ui.records.words import as_data, sentences
 
 pytestmark = pytest.mark.browser
 
-WIDE = {"width": 1440, "height": 1000}
-
 
 @pytest.fixture(scope="module")
-def page(chromium, private_address):
-    complaints = []
-    page = chromium.new_page(locale="zh-CN", viewport=WIDE)
-    page.set_default_timeout(90_000)
-    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.add_init_script("localStorage.setItem('medusa-opening', 'seen')")
-    page.goto(private_address)
+def page(private_address, open_warm_page):
+    page = open_warm_page(private_address, alone=True, locale="zh-CN")
     page.wait_for_selector(".mdv-node")
-    yield page
-    page.close()
-    assert complaints == []
-
-
-def tab(page, name):
-    turn_to(page, name)
+    return page
 
 
 def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
@@ -49,12 +35,12 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     page.locator("#decode-view .mdv-phase[data-phase=verify]").click()
     says(page, "#decode-view [data-role=phase]", "前向")
     # The tour has texts of its own; a click on its tab is enough for its keys.
-    tab(page, "学习")
+    turn_to(page, "学习")
     page.wait_for_selector(".learn[lang=zh][data-card=passes]")
     page.keyboard.press("ArrowRight")
     page.wait_for_selector(".learn[data-card=heads]")
-    tab(page, "对比")
-    tab(page, "并排对比")
+    turn_to(page, "对比")
+    turn_to(page, "并排对比")
     page.wait_for_selector(".race-view")
     assert page.locator("#race-run").inner_text() == "对比"
     shown = page.locator("#decode-view .mdv").get_attribute("data-step")
@@ -62,7 +48,7 @@ def test_a_chinese_browser_gets_a_chinese_page_and_the_menu_another_one(page):
     page.select_option(".language-menu", "en")
     assert page.get_by_role("tab").all_inner_texts()[:3] == ["Watch", "Learn", "Compare"]
     assert page.evaluate("document.documentElement.lang") == "en"
-    tab(page, "Watch")
+    turn_to(page, "Watch")
     assert page.locator("#decode-view .mdv").get_attribute("data-step") == shown
     assert "forward" in page.locator("#decode-view [data-role=phase]").inner_text()
     assert re.search(r"tokens? in \d+ steps?, .* a step", page.locator("#decode-status").inner_text())

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 from places import drawn
-from shipped_runs import recordings
-from tour_page import TAKE, mount_tour
+from tour_page import FIRST, TAKE
 
 pytestmark = pytest.mark.browser
 
-RUNS = [recording.trace for recording in recordings()]
 SIZES = [
     (1280, 720),
     pytest.param(1440, 757, marks=pytest.mark.slow),
@@ -65,22 +63,14 @@ WHOLE = {
 ANSWER = {"asking": ".learn-title", "answered": ".learn-answer > p"}  # where the rest scrolls
 
 
-@pytest.fixture(scope="module")
-def warm_page(shared_pages):
-    page = shared_pages.take()
-    mount_tour(page, RUNS[0])
-    yield page
-    shared_pages.give_back(page)
-
-
 @pytest.fixture
-def page(warm_page):
+def page(tour):
     """With no card answered, out of lecture mode."""
-    warm_page.evaluate(TAKE, RUNS[0])
-    yield warm_page
-    if warm_page.locator(".learn.is-lecture").count():
-        warm_page.keyboard.press("Escape")
-        warm_page.wait_for_selector(".learn:not(.is-lecture)")
+    tour.evaluate(TAKE, FIRST)
+    yield tour
+    if tour.locator(".learn.is-lecture").count():
+        tour.keyboard.press("Escape")
+        tour.wait_for_selector(".learn:not(.is-lecture)")
 
 
 def lecture(page, width, height):
@@ -121,9 +111,8 @@ def test_labels_of_the_row_stay_beside_the_two_rivals(page, width):
     assert page.evaluate(IN_FRAME) == [True] * 3
 
 
-def test_the_view_of_decode_keeps_tree_and_mask_side_by_side_and_grows(warm_page):
-    page = warm_page
-    page.evaluate(VIEW, RUNS[0])
+def test_the_view_of_decode_keeps_tree_and_mask_side_by_side_and_grows(page):
+    page.evaluate(VIEW, FIRST)
     places = []
     for width, height in [(1280, 720), (1920, 1080)]:
         page.set_viewport_size({"width": width, "height": height})

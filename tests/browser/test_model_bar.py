@@ -26,21 +26,6 @@ def new_page(address, open_page):
     return ready(open_page(address))
 
 
-@pytest.fixture(scope="module")
-def warm_page(address, open_warm_page):
-    return ready(open_warm_page(address))
-
-
-@pytest.fixture
-def page(warm_page, own_name):
-    """One page for all these tests, with the app's own model."""
-    if own_name not in warm_page.locator("#model-line").inner_text():
-        pick(unfold(warm_page), own_name)
-        warm_page.click("#model-load")
-        says(warm_page, "#model-line", own_name)
-    return warm_page
-
-
 def ready(page):
     says(page, "#model-line", "Medusa heads")
     return page
@@ -76,10 +61,7 @@ def name(page, folder: str, heads: str = "") -> None:
 
 
 def run(page) -> None:
-    places.unfold(page)
-    tokens = page.locator("#decode-settings input[type=number][aria-label*='New tokens']").first
-    tokens.fill("16")
-    tokens.press("Tab")
+    places.set_tokens(page, 16)
     page.click("#decode-run")
     says(page, "#decode-status", "tokens in")
 

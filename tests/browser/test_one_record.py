@@ -8,8 +8,6 @@ import pytest
 from places import says, turn_to
 
 from medusa_core.config import LoadConfig
-from medusa_core.evaluation import step_limits
-from medusa_core.hardware.this_machine import Machine
 from ui.runs.session import Session
 from ui.runs.speed import Effort
 from ui.serving import kept
@@ -17,15 +15,12 @@ from ui.tabs import speed as tab
 
 pytestmark = pytest.mark.browser
 
-MACHINE = Machine("a machine", 1, ((2**30, 1e11),), (("bfloat16", 1e12), ("float32", 1e12)), 1e9, 0.0)
 RECORDED, MEASURED = "Recorded, not measured here: embedded", "Measured on this machine, today at"
 
 
 @pytest.fixture
-def quick(monkeypatch, own_cache):
+def quick(monkeypatch, own_cache, slow_machine):
     """A measurement of few tokens may be kept, in a folder of its own."""
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
     monkeypatch.setattr(kept, "is_busy", lambda _: False)  # other tests run beside it
     monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
 

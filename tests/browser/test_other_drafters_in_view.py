@@ -10,26 +10,8 @@ from places import drawn
 from view_trace import make_trace
 
 from medusa_core.trace.replay.colours import drafter_palette
-from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
-
-
-def rgb(colour: str) -> str:
-    return "rgb({}, {}, {})".format(*(int(colour[i : i + 2], 16) for i in (1, 3, 5)))
-
-
-@pytest.fixture
-def show(view):
-    """Call it with a trace: a page with a view of it and nothing else."""
-
-    def show_trace(trace, theme=""):
-        view.evaluate("(theme) => { document.body.className = theme; }", theme)
-        view.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-        drawn(view)
-        return view
-
-    return show_trace
 
 
 def trace_of(method: str, label: str = "×12"):
@@ -48,8 +30,9 @@ def trace_of(method: str, label: str = "×12"):
 
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("method", "theme"), [("ngram", ""), ("ngram", "dark"), ("medusa", "")])
-def test_accepted_guesses_have_one_colour_everywhere(show, method, theme):
-    page = show(trace_of(method), theme)
+def test_accepted_guesses_have_one_colour_everywhere(tell, view, method, theme):
+    view.evaluate("(theme) => { document.body.className = theme; }", theme)
+    page = tell(trace_of(method))
     colours = page.evaluate(
         """() => {
           const of = (part, name) => getComputedStyle(document.querySelector(part))[name];
@@ -60,16 +43,17 @@ def test_accepted_guesses_have_one_colour_everywhere(show, method, theme):
                   of(".mdv-edge.is-accepted", "stroke"), of(".mdv-badge.is-accepted", "borderTopColor")];
         }"""
     )
-    assert set(colours) == {rgb(drafter_palette(method, bool(theme)).accepted)}
+    accepted = bytes.fromhex(drafter_palette(method, bool(theme)).accepted[1:])
+    assert set(colours) == {"rgb({}, {}, {})".format(*accepted)}
 
 
-def test_nothing_on_a_node_overlaps(show):
+def test_nothing_on_a_node_overlaps(tell):
     trace = trace_of("ngram")
     for step in trace["steps"]:
         for node in step["nodes"]:
             node["text"] = " restaurant"
     for wide in (trace, dense(trace)):
-        page = show(wide)
+        page = tell(wide)
         assert page.locator(".mdv-node:not(.is-root) .small").first.text_content().startswith("n ×1")
         boxes = page.evaluate(
             """() => [...document.querySelectorAll(".mdv-node")].map((node) =>
@@ -94,8 +78,8 @@ def dense(trace):
     return trace
 
 
-def test_no_number_is_a_negative_zero(show):
-    page = show(trace_of("ngram"))
+def test_no_number_is_a_negative_zero(tell):
+    page = tell(trace_of("ngram"))
     page.locator(".mdv-node:not(.is-root)").first.hover()
     drawn(page)
     words = page.locator(".mdv-area-why").inner_text()
@@ -103,34 +87,34 @@ def test_no_number_is_a_negative_zero(show):
     assert not re.search(r"-0\.0+(?![0-9])", words)
 
 
-def test_plain_decoding_s_legends_know_the_root_alone(show):
-    page = show(trace_of("none"))
+def test_plain_decoding_s_legends_know_the_root_alone(tell):
+    page = tell(trace_of("none"))
     assert page.locator(".mdv-treelegend > span:visible").all_inner_texts() == ["root, from the base model"]
     text = page.locator(".mdv-area-text .mdv-legend").inner_text()
     assert "root" in text
     assert "guess" not in text
     assert "Plain decoding" in page.locator(".mdv-badges").inner_text()
     assert page.locator(".mdv-treelegend > span").count() == 1
-    assert show(trace_of("ngram")).locator(".mdv-treelegend > span").count() == 6
+    assert tell(trace_of("ngram")).locator(".mdv-treelegend > span").count() == 6
 
 
-def test_the_mark_of_a_line_break_stands_before_it(show):
+def test_the_mark_of_a_line_break_stands_before_it(tell):
     trace = trace_of("ngram")
     for step in trace["steps"]:
         for node in step["nodes"]:
             node["text"] = ".\n"
-    page = show(trace)
+    page = tell(trace)
     assert page.locator(".mdv-strip .from-head").first.evaluate("(token) => token.textContent") == ".⏎n\n"
 
 
-def test_heads_that_read_the_path_show_the_guesses_after_one_path(show):
+def test_heads_that_read_the_path_show_the_guesses_after_one_path(tell):
     """Of the second head only those below one node stand together: after another token it guesses others."""
     trace = copy.deepcopy(make_trace(2))
     trace["config"]["drafter"] = {"name": "hydra", "settings": {}}
     nodes = trace["steps"][0]["nodes"]
     for node in nodes[1:]:
         node["origin"] |= {"by": "hydra"}
-    page = show(trace)
+    page = tell(trace)
     page.evaluate("() => document.querySelector('.mdv-phase[data-phase=propose]').click()")
     drawn(page)
     shown = page.evaluate(

@@ -8,7 +8,6 @@ from places import drawn
 
 from medusa_core.config import GenerationConfig
 from medusa_core.engine.summary import distinct_n
-from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 CONFIG = GenerationConfig.of(max_new_tokens=24, tree="cartesian-4x2x2", penalty=1.4, penalty_window=7)
@@ -16,11 +15,6 @@ CONFIG = GenerationConfig.of(max_new_tokens=24, tree="cartesian-4x2x2", penalty=
 
 def record(engine, config):
     return tiny.recorded(engine, config)
-
-
-def show(page, trace):
-    page.evaluate("(text) => window.view.receive(text)", message_trace("run", trace))
-    drawn(page)
 
 
 def words_at(page, step, node):
@@ -32,11 +26,11 @@ def words_at(page, step, node):
     return page.locator("[data-role=processed]").all_inner_texts()
 
 
-def test_the_inspector_names_the_penalty_and_the_choice_it_changed(view, engine):
+def test_the_inspector_names_the_penalty_and_the_choice_it_changed(view, tell, engine):
     builder = record(engine, CONFIG)
     trace = builder.finish()
     assert view.evaluate("unpackedTrace", builder.packed()) == trace
-    show(view, trace)
+    tell(trace)
     assert "penalty 1.4 on the last 7 tokens" in view.locator("#host").inner_text()
     changed = same = False
     for number, step in enumerate(trace["steps"][:12]):
@@ -56,17 +50,17 @@ def test_the_inspector_names_the_penalty_and_the_choice_it_changed(view, engine)
     assert same
 
 
-def test_a_run_without_says_nothing_of_it(view, engine):
-    show(view, record(engine, CONFIG.changed(penalty=1.0)).finish())
+def test_a_run_without_says_nothing_of_it(view, tell, engine):
+    tell(record(engine, CONFIG.changed(penalty=1.0)).finish())
     assert words_at(view, 2, 1) == []
     assert "penalty" not in view.locator("#host").inner_text()
 
 
-def test_min_p_leaves_the_tokens_it_masks_out_and_allows_no_other_temperature(view, engine):
+def test_min_p_leaves_the_tokens_it_masks_out_and_allows_no_other_temperature(view, tell, engine):
     """What another temperature would have left is in no trace."""
     config = CONFIG.changed(penalty=1.0, min_p=0.4, temperature=0.8, acceptance="typical")
     trace = record(engine, config).finish()
-    show(view, trace)
+    tell(trace)
     assert words_at(view, 0, 1) == ["p is after min-p 0.4."]
     shown = view.locator("[data-role=alternatives] tbody tr").count()
     possible = [p for p in trace["steps"][0]["after"][0]["p"] if p > 1e-3]
@@ -77,7 +71,7 @@ def test_min_p_leaves_the_tokens_it_masks_out_and_allows_no_other_temperature(vi
     assert view.evaluate("(trace) => canReheat(trace, trace.steps[0])", trace)
 
 
-def test_the_share_of_distinct_n_grams_is_pythons(view, engine):
+def test_the_share_of_distinct_n_grams_is_pythons(view, tell, engine):
     trace = record(engine, CONFIG).finish()
     tokens = trace["output"]["token_ids"]
     for n in range(1, 5):
@@ -85,7 +79,7 @@ def test_the_share_of_distinct_n_grams_is_pythons(view, engine):
             [tokens], n
         )
         assert view.evaluate("(n) => distinctShare([1], n + 1)", n) is None
-    show(view, trace)
+    tell(trace)
     words = view.locator("[data-count=distinct]").inner_text().split("\n")
     assert words == [
         f"{round(100 * distinct_n([tokens], 4))} %",
@@ -93,7 +87,7 @@ def test_the_share_of_distinct_n_grams_is_pythons(view, engine):
     ]
 
 
-def test_the_program_that_makes_the_run_again_has_them(view, engine):
+def test_the_program_that_makes_the_run_again_has_them(view, tell, engine):
     trace = record(engine, CONFIG.changed(min_p=0.2, temperature=0.5)).finish()
     command = view.evaluate("(trace) => asCommand(recipeOf(trace))", trace)
     assert "--penalty=1.4 --penalty-window=7 --min-p=0.2" in command

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from places import says, turn_to
+from places import turn_to
 
 pytestmark = pytest.mark.browser
 
@@ -93,10 +93,6 @@ def test_a_recorded_race_is_shown_then_two_chosen_lanes_and_both_again(page, shi
     )  # of plain decoding
     choose(page, "method", "as the first lane")
     page.wait_for_selector("#race-second .setting-second-tree:not([data-note*='nothing'])")
-    page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("warm")
-    compare(page, PROMPT)
-    says(page, "#race-status", "Temperature of the second lane is 'warm'")
-    page.locator("#race-second .setting-second-temperature :is(input, textarea)").fill("")
     choose(page, "method", "N-grams of the text")
     compare(page, PROMPT)
     page.wait_for_selector(FRESH)

@@ -10,7 +10,6 @@ import tiny
 from places import says
 
 from medusa_core.config import GenerationConfig
-from ui.records.messages import message_trace
 
 pytestmark = pytest.mark.browser
 DRAWS = GenerationConfig.of(
@@ -46,11 +45,11 @@ def kind(request):
 
 
 @pytest.fixture
-def page(view, traces, kind):
-    view.evaluate("(text) => window.view.receive(text)", message_trace("run", traces[kind]))
-    view.evaluate("(trace) => { document.mdvTrace = trace; }", traces[kind])
-    view.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
-    return view
+def page(tell, traces, kind):
+    page = tell(traces[kind])
+    page.evaluate("(trace) => { document.mdvTrace = trace; }", traces[kind])
+    page.wait_for_function("document.getElementById('host').textContent.includes('rejection sampling')")
+    return page
 
 
 def number(shown):

@@ -9,8 +9,6 @@ from greedy_texts import EMBEDDED
 from places import says, turn_to
 
 from medusa_core.drafters import title_of
-from medusa_core.evaluation import step_limits
-from medusa_core.hardware.this_machine import Machine
 from ui.runs.speed import Effort
 from ui.tabs import speed as tab
 
@@ -20,7 +18,6 @@ DESKTOP, PHONE = {"width": 1440, "height": 1000}, {"width": 390, "height": 844}
 BARS = "#speed-bars .js-plotly-plot .barlayer .bars"
 LIMIT = "#speed-bars .js-plotly-plot .scatterlayer .js-line"
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-MACHINE = Machine("a machine", 1, ((2**30, 1e11),), (("bfloat16", 1e12), ("float32", 1e12)), 1e9, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +46,8 @@ def choose(page, name: str, value: str) -> None:
     page.wait_for_selector(f"#speed-{name} input[value={value}][aria-checked=true]")
 
 
+@pytest.mark.usefixtures("slow_machine")
 def test_a_press_measures_a_step_and_stop_keeps_what_was_measured(page, monkeypatch):
-    monkeypatch.setattr(step_limits, "measure_machine", lambda *_: MACHINE)
-    monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
     monkeypatch.setitem(tab.EFFORTS, "quick", Effort(2, 8, 1, 1e9))
     monkeypatch.setitem(tab.EFFORTS, "exact", Effort(2, 32, 999, 1e9))
     turn_to(page, "Speed")
@@ -214,10 +210,8 @@ def test_times_computed_for_a_large_model_take_the_place_of_the_measured_ones(pa
 def test_one_press_measures_all_methods_and_a_phone_shows_them(page):
     turn_to(page, "Methods")
     page.wait_for_selector("#methods-plot .js-plotly-plot")
-    for name, value in (("tokens", "16"), ("rounds", "1")):
-        field = page.locator(f"#methods-{name} input[type=number]")
-        field.fill(value)
-        field.press("Tab")
+    set_number(page, "#methods-tokens", 16)
+    set_number(page, "#methods-rounds", 1)
     page.locator("#methods-prompt textarea").fill("One <b>two</b> three. One <b>two</b>")
     page.click("#methods-run")
     says(page, "#methods-status", "Measured.")

@@ -62,24 +62,25 @@ CONTROLS = """() => {
 }"""
 
 
-def opened(open_page: Any, address: str, size: tuple[int, int], language: str = "en", **options: Any) -> Any:
-    page = open_page(address, *size, reduced_motion="reduce", **options)
-    page.wait_for_selector("#decode-view .mdv-node")
-    page.select_option(".language-menu", language)
-    page.wait_for_selector(f"html[lang^={language}]")
-    says(page, "#model-line", "5")
-    return page
-
-
 @pytest.fixture(scope="module")
 def shared(shipped_address, open_warm_page):
     """Call it with a size: a page of that size, in front and with no phase chosen."""
-    open_once = functools.cache(lambda size: opened(open_warm_page, shipped_address, size))
 
-    def back_at_the_step(size):
-        page = open_once(PHONE if size == PHONE else SMALL)
+    @functools.cache
+    def opened(size):
+        page = open_warm_page(shipped_address, *size, reduced_motion="reduce")
+        page.wait_for_selector("#decode-view .mdv-node")
+        says(page, "#model-line", "5")
+        return page
+
+    def back_at_the_step(size, language="en", scheme="light"):
+        page = opened(PHONE if size == PHONE else SMALL)
         page.bring_to_front()
         page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+        page.emulate_media(color_scheme=scheme)
+        page.wait_for_selector("body.dark" if scheme == "dark" else "body:not(.dark)")
+        page.select_option(".language-menu", language)
+        page.wait_for_selector(f"html[lang^={language}]")
         page.locator("#decode-more input").uncheck()
         page.evaluate("document.activeElement.blur()")  # a field with the focus would take the keys
         page.keyboard.press("Escape")
@@ -91,8 +92,8 @@ def shared(shipped_address, open_warm_page):
 @pytest.mark.sample
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_step_is_seen_whole_without_scrolling(shipped_address, open_page, language, scheme):
-    page = opened(open_page, shipped_address, SMALL, language, color_scheme=scheme)
+def test_a_step_is_seen_whole_without_scrolling(shared, language, scheme):
+    page = shared(SMALL, language, scheme)
     assert page.locator(".mdv-area-tree [data-node]").count() == 16
     page.wait_for_function(f"() => ({CUT})({PARTS}).length === 0")
     header = page.locator("h1, #places > .tab-wrapper [role=tab], #language select, #start-tour")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -27,6 +29,13 @@ def each_step_by_itself():
 def load(engine_folder):
     """The tiny engine's folder, as the app's own model."""
     return LoadConfig(str(engine_folder), dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def run_apart():
+    """Call it with a coroutine: its result, from another thread, as browser tests leave a loop in ours."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda coroutine: thread.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture
@@ -84,17 +93,14 @@ def private_page(engine_folder):
 
 
 @pytest.fixture(scope="module")
-def site(public_page):
-    """A public page, served; files share it, since starting one takes over a second."""
-    public_page.forget_visitors()
-    return public_page
+def site(request):
+    """A served page, public unless a test is parametrised with others; files share each.
 
-
-@pytest.fixture(scope="module")
-def private_site(private_page):
-    """A page on one's own machine, served; files share it."""
-    private_page.forget_visitors()
-    return private_page
+    Starting one takes over a second.
+    """
+    page = request.getfixturevalue(f"{getattr(request, 'param', 'public')}_page")
+    page.forget_visitors()
+    return page
 
 
 @pytest.fixture

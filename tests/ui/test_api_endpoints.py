@@ -17,7 +17,7 @@ SHORT = {"max_new_tokens": 8, "tree": "default"}
 
 @pytest.fixture(scope="module")
 def client(site):
-    """A program that talks to a public page."""
+    """A program that talks to the page."""
     return Client(site.url, verbose=False)
 
 
@@ -124,6 +124,6 @@ def test_a_program_may_have_no_more_runs_than_a_page(site, client):
     assert [job.result(timeout=60)["new_tokens"] for job in jobs if job is not refused] == [8, 8]
 
 
-def test_a_private_page_answers_too(private_site):
-    client = Client(private_site.url, verbose=False)
+@pytest.mark.parametrize("site", ["private"], indirect=True)
+def test_a_private_page_answers_too(client):
     assert client.predict("abca", max_new_tokens=4, api_name="/decode")["new_tokens"] == 4

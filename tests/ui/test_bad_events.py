@@ -9,15 +9,10 @@ import pytest
 from gradio.server_messages import HeartbeatMessage
 from served import DONE, engine_taken, terminal, words_of
 
+pytestmark = pytest.mark.parametrize("site", ["public", "private"], indirect=True)
+
 JSON = {"content-type": "application/json"}
 DOORS = ("queue/join", "run/predict")
-
-
-@pytest.fixture(scope="module", params=["public_page", "private_page"], ids=["public", "private"])
-def site(request):
-    page = request.getfixturevalue(request.param)
-    page.forget_visitors()
-    return page
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The charts: right numbers from a trace, plain chart types, no torch behind them."""
+"""The charts of a run and of a training: right numbers, plain chart types, no torch behind them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from trace_factory import make_trace
 from medusa_core.evaluation.compare_heads import Gain
 from medusa_core.trace.replay.colours import drafter_palette, palette
 from ui.figures import charts
+from ui.figures.training import Curves, LossPoint, ScorePoint, all_curves
 from ui.tabs.train import gain_table
+from ui.tabs.train.run import History
 
 PLAIN_TYPES = {"bar", "scatter", "heatmap"}
 
@@ -49,30 +51,6 @@ def test_phases_add_up_to_the_total(trace):
     for *phases, step in zip(*columns, trace["steps"], strict=True):
         assert sum(phases) == pytest.approx(step["ms"]["total"])
         assert min(phases) >= 0
-
-
-def test_depth_counts_against_a_slow_count(trace):
-    counts = charts.RunCounts(trace)
-    for depth, count in counts.offered.items():
-        offered = [s for s in trace["steps"] if any(n["depth"] == depth for n in s["nodes"])]
-        assert count == len(offered)
-        assert counts.reached[depth] == sum(
-            any(n["depth"] == depth and n["id"] in s["path"] for n in s["nodes"]) for s in offered
-        )
-
-
-def test_rank_counts_against_a_slow_count(trace):
-    counts = charts.RunCounts(trace)
-    for (depth, rank), judged in counts.judged.items():
-        nodes = [
-            (node, step)
-            for step in trace["steps"]
-            for node in step["nodes"]
-            if node["depth"] == depth and node["origin"]["rank"] == rank
-        ]
-        assert counts.accepted[depth, rank] == sum(node["id"] in step["path"] for node, step in nodes)
-        assert judged == sum(node["parent"] in step["path"] for node, step in nodes)
-        assert counts.accepted[depth, rank] <= judged <= len(nodes)
 
 
 def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
@@ -146,6 +124,7 @@ def test_shares_are_those_counted_by_hand_of_all_steps():
     assert "share of all 4 steps" in cells.layout.xaxis.title.text
     # Of the guesses of depth 2 and rank 1, those of step 3 alone had an accepted parent.
     assert "accepted in 1 of 4 steps<br>1 of 1 guess whose parent" in cells.data[0].hovertext[1][0]
+    assert [list(counts) for counts in bars.data[0].customdata] == [[2, 4, 3], [2, 4, 3]]  # of three trees
 
 
 @pytest.mark.parametrize("trace", [BY_HAND, make_trace(heads=3, ranks=2), make_trace(heads=4, ranks=14)])
@@ -175,3 +154,38 @@ def test_a_step_that_is_cheaper_than_a_plain_one_is_doubted(speedup, busy):
     table = gain_table(gain)
     assert f"{1.32 / speedup:.2f}" in table
     assert ("the machine was busy" in table) == busy
+
+
+# --- The Train tab's curves: steps count on over the stages, kinds of text are averaged, every head is drawn.
+
+
+def test_history_goes_on_counting_over_stages_and_averages_kinds():
+    history = History()
+    history.begin("one")
+    history.add(1, {"loss": 9.0, "loss/1": 4.0, "loss/2": 5.0, "grad_norm": 1.0})
+    history.add(2, {"loss": 8.0, "loss/1": 3.0, "loss/2": 4.0})
+    history.begin("two")
+    heldout = {
+        f"heldout/{kind}/{name}/{head}": value
+        for kind, value in (("a", 0.2), ("b", 0.4)) for name in ("top1", "top5") for head in (1, 2)
+    }  # fmt: skip
+    history.add(1, {"loss": 1.0, "loss/base": 0.5, "loss/1": 2.0, "loss/2": 3.0} | heldout)
+    curves = history.curves()
+    assert curves.losses[-1] == LossPoint(3, (2.0, 3.0), 0.5)
+    assert curves.stages == ((0, "one"), (2, "two"))
+    assert curves.scores[0].step == 3
+    assert curves.scores[0].top1 == pytest.approx((0.3, 0.3))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_figures_draw_every_head(dark):
+    empty = all_curves(Curves(), dark)
+    assert all(len(figure.data) == 0 and figure.layout.annotations for figure in empty)
+    losses = tuple(LossPoint(i, (9.0 / i, 10.0 / i), 1.0 if i > 500 else None) for i in range(1, 1001))
+    scores = tuple(ScorePoint(i, (i / 2000, 0.1), (i / 1000, 0.3)) for i in (250, 1000))
+    loss, top1, top5 = all_curves(Curves(losses, scores, ((0, "one"), (500, "two"))), dark)
+    assert [trace.name for trace in loss.data] == ["head 1", "head 2", "the model itself"]
+    assert max(len(trace.x) for trace in loss.data) <= 120
+    assert loss.data[0].x[-1] == 1000
+    assert list(top1.data[0].y) == [0.125, 0.5]
+    assert list(top5.data[1].y) == [0.3, 0.3]

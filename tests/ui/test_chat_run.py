@@ -280,15 +280,6 @@ def test_a_new_conversation_starts_from_nothing_said(session, loaded):
     assert texts(again) == texts(state)
 
 
-def test_leaving_ends_the_reply(session):
-    run = run_chat(session, "abc", ChatState(), SETTINGS, StopFlag())
-    while not (update := next(run)).message:
-        pass
-    assert update.message
-    run.close()
-    assert not session.busy
-
-
 def test_old_messages_stay_to_be_seen_when_the_context_has_no_room(session, loaded):
     state = ChatState()
     while all(turn.read for turn in state.turns):

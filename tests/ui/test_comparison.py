@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-import page_runs
 import pytest
 from trace_factory import make_trace
 
@@ -83,21 +82,6 @@ def test_settings_become_a_config():
         make_config(RunSettings.of(**SETTINGS | {"max_new_tokens": MOST_TOKENS + 1}))
     with pytest.raises(MedusaError, match="temperature"):
         make_config(RunSettings.of(**SETTINGS | {"temperature": 9}))
-
-
-def test_the_lanes_are_called_by_the_methods_and_plain_decoding_has_no_peer(load):
-    session = Session(load)
-
-    def compared(**changes):
-        settings = page_runs.SETTINGS | {"max_new_tokens": 8} | changes
-        return list(page_runs.run_compare(session, "abcabc", settings, 1, StopFlag()))[-1]
-
-    assert [lane["name"] for lane in json.loads(compared().message)["lanes"]] == ["Medusa", "Plain decoding"]
-    lanes = json.loads(compared(method="ngram").message)["lanes"]
-    assert [lane["name"] for lane in lanes] == ["N-grams of the text", "Plain decoding"]
-    refused = compared(method="none")
-    assert refused.problem
-    assert "choose another method" in refused.status
 
 
 # --- Whether two lanes' texts must be equal, may differ or cannot be compared: the table, without a page.

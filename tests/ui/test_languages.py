@@ -25,7 +25,6 @@ from ui.tabs.experiments import load_section
 from ui.tabs.train.plan import OWN, PASTE, Plan
 
 PARTS = ("race", "tree_editor")  # folders of scripts beside the view's
-TAGS = list(languages())
 DOT, COMMA = " · ", ", "  # between parts that language.js says one by one
 LONGER = " or have the model loaded with a longer --context"
 PLACE = re.compile(r"\{\d\}")
@@ -34,6 +33,11 @@ NUMBER = re.compile(r"\d+(?:[.,]\d+)*%?")
 DEVICES = r"A100 80 GB PCIe|A40|RTX A?\d+|H100 SXM|H200|Apple M3 Max|llama-\d+b|qwen2.5-[\d.]+b"
 NAMES = re.compile(rf"(float|bfloat)\d+|[48]bit|auto|none|published: \w+|[εδλ]0?|MHA, GQA, MQA|{DEVICES}")
 TEXTS = ("label", "info", "placeholder")
+
+
+@pytest.fixture(params=languages())
+def tag(request):
+    return request.param
 
 
 def texts_of(tag: str, parts: tuple[str, ...] | None = None) -> dict[str, str]:
@@ -63,21 +67,18 @@ def said_by_the_page() -> set[str]:
     )
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_every_text_of_the_scripts_and_the_server_is_translated(tag):
     said = {text for text in said_by_the_page() if has_words(text)}
     assert len(said) > 300
     assert sorted(said - texts_of(tag).keys()) == []
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_a_replay_file_holds_every_text_of_its_view(tag):
     said = {text for text in said_by_a_view() if has_words(text)}
     texts = texts_of(tag, OF_A_VIEW)
     assert sorted(said - texts.keys() - of_additions(texts_of(tag))) == []
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_a_translation_has_the_places_of_its_text_and_no_text_stands_twice(tag):
     texts = texts_of(tag)
     assert [
@@ -110,7 +111,6 @@ PROPER = re.compile(
 )
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_every_text_of_a_component_is_translated(shipped_page, tag):
     texts = texts_of(tag)
     shown = shown_by_components(shipped_page)
@@ -162,7 +162,6 @@ def test_every_experiment_names_the_command_that_measures_it(tmp_path):
         assert f"reproduce {name}" in load_section(ASSETS, name).details
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_every_text_of_the_experiments_is_translated(tag):
     """The records beside the code: a list of figures is said part by part, so that other figures are too."""
     texts = texts_of(tag)
@@ -174,7 +173,6 @@ def test_every_text_of_the_experiments_is_translated(tag):
     assert sorted(missing) == []
 
 
-@pytest.mark.parametrize("tag", TAGS)
 def test_what_a_visitor_is_told_of_a_wrong_setting_and_of_the_model_is_translated(tag):
     texts = texts_of(tag)
     told = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import gradio
 import httpx
@@ -26,11 +27,6 @@ from ui.tabs.decode import _say_tree
 from ui.tabs.model_bar import _line
 
 
-def compared(session, method, second):
-    settings = RunSettings.of(**SETTINGS | {"max_new_tokens": 8, "method": method})
-    return list(session.run(CompareRequest("abcabc", settings, 1, SecondLane(method=second)), StopFlag()))
-
-
 def test_nothing_is_known_before_the_model_is_loaded_and_then_what_it_lacks(load):
     fresh = Session(load)
     assert fresh.methods_without_weights(Selection()) == frozenset()
@@ -51,33 +47,28 @@ def test_heads_of_the_visitors_own_count(session):
 
 @pytest.mark.parametrize(("first", "second"), [("medusa", "hydra"), ("hydra", "ngram")])
 def test_a_lane_that_decodes_plainly_for_lack_of_weights_says_so_until_the_end(session, first, second):
-    updates = compared(session, first, second)
+    settings = RunSettings.of(**SETTINGS | {"max_new_tokens": 8, "method": first})
+    request = CompareRequest("abcabc", settings, 1, SecondLane(method=second))
+    updates = list(session.run(request, StopFlag()))
     assert not updates[-1].problem, updates[-1].status
     badges = [update.badge for update in updates if update.badge is not None]
     assert badges[-1].startswith("Hydra heads: this model has no weights for it")
 
 
-def test_two_lanes_that_both_come_to_plain_decoding_name_what_is_missing(session):
-    problem = compared(session, "hydra", "none")[-1]
-    assert problem.problem
-    assert "has no weights for Hydra heads, so there is nothing to compare" in problem.status
-
-
 # --- A context beyond the trained one in the page: its badge says so, and another model does not inherit it.
 
 
-def test_the_badge_says_the_context_and_how_it_is_extended(engine_folder):
-    own = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
-    longer = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=500, extend="window")
-    assert "context" not in badge_of(load_engine(own))
-    assert badge_of(load_engine(longer)).endswith("context 500 in a window of 96, trained with 96")
+def test_the_badge_says_the_context_and_how_it_is_extended(load):
+    assert "context" not in badge_of(load_engine(load))
+    assert badge_of(load_engine(replace(load, context=500, extend="window"))).endswith(
+        "context 500 in a window of 96, trained with 96"
+    )
 
 
-def test_another_model_has_its_own_context(engine_folder, tmp_path):
-    own = LoadConfig(str(engine_folder), dtype="float32", device="cpu", context=500)
-    models = Models(own, Policy())
+def test_another_model_has_its_own_context(load, tmp_path):
+    models = Models(replace(load, context=500), Policy())
     assert models.wanted(LoadConfig(str(tmp_path), dtype="float32")).context == 0
-    assert models.wanted(LoadConfig(str(engine_folder), heads="none", dtype="float32")).context == 500
+    assert models.wanted(LoadConfig(load.model, heads="none", dtype="float32")).context == 500
 
 
 # --- Heads of one's own are in the line above the tabs, and no menu calls their tree a shipped one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import threading
 from dataclasses import replace
@@ -37,13 +36,6 @@ def other(engine_folder, tmp_path_factory):
 @pytest.fixture
 def session(load, assets):
     return Session(load, assets)
-
-
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("assets")
-    (folder / "prompts.json").write_text('[{"kind": "a", "prompts": [{"label": "a", "text": "abc"}]}]')
-    return folder
 
 
 def wish(folder, **changes):
@@ -95,11 +87,6 @@ def test_it_can_be_compared_and_its_trees_are_those_of_its_heads(session, other)
     assert stats.belongs_to(mine)
     assert not stats.belongs_to(Selection())
     assert "Nobody has counted" in head_stats.sentence(stats, 6)
-
-
-def test_a_choice_is_plain_data(session, other):
-    mine = taken(session, wish(other))
-    assert pickle.loads(pickle.dumps(mine)) == mine
 
 
 def test_own_heads_and_tree_go_with_their_model_and_stay_with_it(session, other):

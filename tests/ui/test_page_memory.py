@@ -14,18 +14,10 @@ from ui.records.settings import BY_BUDGET, MOST_TOKENS
 from ui.serving.kept import GONE
 from ui.serving.page import MOST_EVENTS_NOTED
 
+pytestmark = pytest.mark.parametrize("site", ["private"], indirect=True)
+
 MOST_OF_A_PAGE = 1_500_000  # bytes that gradio keeps for a page, and those of its newest run, packed
 LONGEST = {"Temperature": 2.0, "New tokens at most": MOST_TOKENS, "Tree": BY_BUDGET, "Node budget": 40}
-
-
-@pytest.fixture(scope="module")
-def site(private_site):
-    return private_site
-
-
-@pytest.fixture
-def run(site):
-    return site.event("work", "Textbox")
 
 
 def charts_of(site, run):

@@ -14,7 +14,6 @@ from medusa_core.drafters import drafter_settings
 from medusa_core.drafters._options import option_defaults
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
-from ui.components.controls import FIELDS
 from ui.records.lanes import SecondLane
 from ui.records.outside import MOST_LINK_CHARACTERS, Link, outside_defaults, read_link, settings_from_outside
 from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_of
@@ -55,26 +54,22 @@ def test_what_the_controls_would_not_let_pass_is_refused(subtests):
             settings_from_outside(values)
 
 
+PENALTY = {"penalty": 1.4, "penalty_window": 9.0}  # a slider hands a whole number over as a float
+
+
 def test_what_is_not_given_has_the_engines_default():
-    config = make_config(settings_from_outside({"temperature": 1, "max_new_tokens": 7.0}))
+    given = {"temperature": 1, "max_new_tokens": 7.0, "min_p": 0.5, "ignore_eos": True, **PENALTY}
+    config = make_config(settings_from_outside(given))
     assert (config.temperature, config.max_new_tokens, config.method) == (1.0, 7, "medusa")
-    assert {name for name in outside_defaults() if name in FIELDS} <= set(FIELDS)
+    assert (config.penalty, config.penalty_window, config.min_p, config.ignore_eos) == (1.4, 9, 0.5, True)
 
 
 FORGED = [
     "", "null", "[]", '"text"', "{", '{"temperature": NaN}', '{"seed": 1e999}', "[" * 11_000,
-    '{"prompt": 5}', '{"prompt": ""}', json.dumps({"prompt": "a\x00b"}), '{"prompt": "\\ud800"}',
+    '{"prompt": ""}', json.dumps({"prompt": "a\x00b"}), '{"prompt": "\\ud800"}',
     json.dumps({"prompt": "a" * 8001}), " " * (MOST_LINK_CHARACTERS + 1),
     json.dumps({"temperature": 10**400}), json.dumps({"seed": 10**400}),
 ]  # fmt: skip
-
-
-def test_a_damaged_or_forged_link_is_refused_in_one_line(subtests):
-    for text in FORGED:
-        with subtests.test(text=text[:20]):
-            with pytest.raises(MedusaError) as refused:
-                read_link(text, ())
-            assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("recording", recordings(), ids=lambda recording: recording.name)
@@ -111,7 +106,6 @@ FORGED_LINKS = [
     ({"prompt": "a", "ignore_eos": "yes"}, "not true or false"),
     ({"prompt": "a", "ignore_eos": "1"}, "not true or false"),
     ({"prompt": "a", "temperature": "9"}, "temperature is 9"),
-    ({"prompt": "a", "ignore_eos": "maybe"}, "not true or false"),
     ({"prompt": "a", "model": "someone/else"}, "no setting is called"),
     ({"prompt": 5}, "damaged"),
     (dict(urllib.parse.parse_qsl('{"prompt":"a = b & c"}', keep_blank_values=True)), "older version"),
@@ -123,11 +117,13 @@ def read(parts: dict, recorded=("a",)) -> Link:
     return read_link(json.dumps(parts), recorded)
 
 
-@pytest.mark.parametrize(("parts", "words"), FORGED_LINKS)
-def test_a_forged_link_is_refused_in_one_line(parts, words):
-    with pytest.raises(MedusaError, match=words) as refused:
-        read(parts)
-    assert "\n" not in str(refused.value)
+def test_a_damaged_or_forged_link_is_refused_in_one_line(subtests):
+    forged = [(json.dumps(parts), words) for parts, words in FORGED_LINKS]
+    for text, words in [*((text, ".") for text in FORGED), *forged]:
+        with subtests.test(text=text[:40]):
+            with pytest.raises(MedusaError, match=words) as refused:
+                read_link(text, ("a",))
+            assert "\n" not in str(refused.value)
 
 
 def test_a_recorded_run_is_named_with_its_step():
@@ -136,13 +132,11 @@ def test_a_recorded_run_is_named_with_its_step():
 
 
 def test_what_a_link_leaves_out_has_the_default_of_its_method():
-    link = read(
-        {"prompt": "a fox", "method": "eagle3", "temperature": "0.7", "ignore_eos": "true", "step": "2"}
-    )
+    given = {"method": "eagle3", "temperature": "0.7", "ignore_eos": "true", "step": "2"}
+    link = read(given | {"prompt": "a fox", "penalty": "1.4", "penalty_window": "9"})
     assert link.step == 1
-    expected = {"prompt": "a fox", "method": "eagle3", "temperature": 0.7, "ignore_eos": True}
+    expected = {"prompt": "a fox", "method": "eagle3", "temperature": 0.7, "ignore_eos": True, **PENALTY}
     assert link.settings.items() >= expected.items()
-    assert link.settings["draft_nodes"] == 59  # EAGLE-3's own, where others have 15
     assert link.settings["epsilon"] == outside_defaults()["epsilon"]
 
 
@@ -163,32 +157,18 @@ def test_a_run_goes_on_and_says_so(session, monkeypatch):
     assert (settings_of(short)["ignore_eos"], settings_of(longer)["ignore_eos"]) == (False, True)
 
 
-def test_a_link_and_a_program_may_ask_for_it():
-    assert make_config(settings_from_outside({"ignore_eos": True})).ignore_eos
-    assert read({"ignore_eos": "true"}).settings["ignore_eos"] is True
-
-
 def test_a_program_is_told_how_many_tokens_the_page_allows():
     with pytest.raises(MedusaError, match="600 new tokens asked for, the page allows 512"):
         settings_from_outside({"max_new_tokens": 600}, most_tokens=512)
 
 
-# --- The penalty and min-p of the page: from controls, links and recordings to the run, and in comparisons.
-
-
-PENALTY = {"penalty": 1.4, "penalty_window": 9.0}  # a slider hands a whole number over as a float
+# --- The penalty and min-p of the page: from controls and recordings to the run, and in comparisons.
 
 
 def test_the_controls_reach_the_run_and_its_trace(session):
     settings = SETTINGS | PENALTY | {"min_p": 0.1, "temperature": 0.7, "max_new_tokens": 12}
     config = trace_of(list(run_decode(session, "abcabc", settings, StopFlag())))["config"]
     assert (config["penalty"], config["penalty_window"], config["min_p"]) == (1.4, 9, 0.1)
-
-
-def test_a_link_and_a_program_may_set_them_within_their_range():
-    config = make_config(settings_from_outside({**PENALTY, "min_p": 0.5}))
-    assert (config.penalty, config.penalty_window, config.min_p) == (1.4, 9, 0.5)
-    assert PENALTY.items() <= read({"penalty": "1.4", "penalty_window": "9"}).settings.items()
 
 
 def test_a_recording_brings_them_along_where_the_sliders_hold_them():
@@ -201,28 +181,21 @@ def test_a_recording_brings_them_along_where_the_sliders_hold_them():
     assert settings_of(trace)["penalty_window"] == 1024
 
 
-def test_two_lanes_that_differ_in_the_penalty_alone_are_compared(session):
+def test_two_lanes_that_differ_in_the_penalty_alone_are_compared_and_with_one_must_have_one_text(session):
     first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
-    request = CompareRequest("abcabc", first, 1, SecondLane(method=None, penalty=1.0))
-    last = list(session.run(request, StopFlag()))[-1]
-    assert not last.problem, last.status
-    found = json.loads(last.message)
-    assert [lane["name"] for lane in found["lanes"]] == [
-        "Medusa · penalty 1.4",
-        "Medusa · penalty 1",
-        "Plain decoding",
-    ]
-    assert found["verdict"]["expected"] == "may"
-    assert "different penalties" in found["verdict"]["note"]
 
+    def compared(second):
+        last = list(session.run(CompareRequest("abcabc", first, 1, second), StopFlag()))[-1]
+        assert not last.problem, last.status
+        found = json.loads(last.message)
+        return [lane["name"] for lane in found["lanes"]], found["verdict"]
 
-def test_lanes_with_one_penalty_must_have_one_text(session):
-    first = RunSettings.of(**SETTINGS | PENALTY | {"max_new_tokens": 12})
-    verdict = json.loads(list(session.run(CompareRequest("abcabc", first, 1), StopFlag()))[-1].message)[
-        "verdict"
-    ]
-    assert verdict["equal"]
-    assert verdict["expected"] == "must"
+    names, verdict = compared(SecondLane(method=None, penalty=1.0))
+    assert names == ["Medusa · penalty 1.4", "Medusa · penalty 1", "Plain decoding"]
+    assert verdict["expected"] == "may"
+    assert "different penalties" in verdict["note"]
+    _, verdict = compared(SecondLane())
+    assert (verdict["equal"], verdict["expected"]) == (True, "must")
 
 
 def test_a_penalty_on_no_tokens_is_none():

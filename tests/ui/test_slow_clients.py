@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from served import PUBLIC, launched
@@ -17,13 +16,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ui.serving import admission, request_body
 from ui.serving.admission import limit_connections
 from ui.serving.request_body import BodyReader, RequestRefusedError, drain
-
-
-def run_alone(coroutine):
-    """What a coroutine returns, run in a thread of its own: the browser's driver keeps a loop in this one."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, coroutine).result()
-
 
 SECONDS = 0.5  # of patience with a header, in these tests
 
@@ -93,7 +85,7 @@ def test_a_page_that_listens_is_not_ended(site):
     """An answer may take as long as it likes: the limit is on what is asked."""
     with connected(site) as wire:
         wire.send(b"GET /gradio_api/heartbeat/abc HTTP/1.1\r\nhost: x\r\n\r\n")
-        until = time.monotonic() + 4 * SECONDS
+        until = time.monotonic() + 2 * SECONDS
         while time.monotonic() < until:
             wire.settimeout(max(0.05, until - time.monotonic()))
             try:
@@ -175,23 +167,23 @@ def messages(*parts, end=True):
     return receive
 
 
-def test_a_body_is_read_whole_or_not_at_all():
+def test_a_body_is_read_whole_or_not_at_all(run_apart):
     reader = BodyReader(10)
-    assert run_alone(reader.read(Headers(), messages(b"abc", b"def"))) == b"abcdef"
+    assert run_apart(reader.read(Headers(), messages(b"abc", b"def"))) == b"abcdef"
     with pytest.raises(RequestRefusedError, match="larger"):
-        run_alone(reader.read(Headers(), messages(b"abcdef", b"abcdef")))
+        run_apart(reader.read(Headers(), messages(b"abcdef", b"abcdef")))
     with pytest.raises(RequestRefusedError, match="larger"):
-        run_alone(reader.read(Headers({"content-length": "11"}), messages()))
+        run_apart(reader.read(Headers({"content-length": "11"}), messages()))
 
     async def gone():
         return {"type": "http.disconnect"}
 
     with pytest.raises(ClientDisconnect):
-        run_alone(reader.read(Headers(), gone))
+        run_apart(reader.read(Headers(), gone))
     assert reader._held == 0
 
 
-def test_bodies_together_take_a_bounded_memory():
+def test_bodies_together_take_a_bounded_memory(run_apart):
     async def many():
         reader = BodyReader(10)
         tasks = [
@@ -202,12 +194,12 @@ def test_bodies_together_take_a_bounded_memory():
             task.cancel()
         return [task.exception().status for task in done], len(waiting)
 
-    refused, waiting = run_alone(many())
+    refused, waiting = run_apart(many())
     assert waiting <= request_body.BODIES_AT_ONCE * 10 // 9
     assert set(refused) == {503}
 
 
-def test_what_is_dropped_of_a_refused_body_is_bounded(monkeypatch):
+def test_what_is_dropped_of_a_refused_body_is_bounded(monkeypatch, run_apart):
     monkeypatch.setattr(request_body, "DRAIN_BYTES", 1000)
     monkeypatch.setattr(request_body, "DRAIN_SECONDS", 0.2)
     seen = []
@@ -216,6 +208,6 @@ def test_what_is_dropped_of_a_refused_body_is_bounded(monkeypatch):
         seen.append(1)
         return {"type": "http.request", "body": b"x" * 100, "more_body": True}
 
-    run_alone(drain(Headers(), endless))
+    run_apart(drain(Headers(), endless))
     assert len(seen) == 10
-    run_alone(drain(Headers(), messages(b"x", end=False)))  # ends by the clock
+    run_apart(drain(Headers(), messages(b"x", end=False)))  # ends by the clock

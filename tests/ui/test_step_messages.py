@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import dataclass
 from time import sleep
@@ -13,8 +11,9 @@ import gradio as gr
 import pytest
 from gradio.state_holder import SessionState
 from page_runs import SETTINGS, run_decode, trace_of
+from view_trace import make_trace
 
-from medusa_core.config import GenerationConfig, LoadConfig
+from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import with_heads
 from medusa_core.evaluation.step_times import timed_steps
 from medusa_core.loading.load import load_engine
@@ -22,6 +21,7 @@ from medusa_core.trace.packed import TABLES, compact, unpacked
 from medusa_core.trees.budget import LatencyPoint
 from medusa_core.trees.tree import Topology
 from ui.components.views import TextLine
+from ui.records.messages import message_begin, message_trace
 from ui.records.settings import DEFAULT, DYNAMIC, RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.decode import UNTIMED_DYNAMIC, DecodeRequest
@@ -31,13 +31,9 @@ from ui.serving.page import Page
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.update_stream import Acks
+from ui.tabs.shown_runs import ChartPanel
 
 PROMPT = "bcad"
-
-
-@pytest.fixture(scope="module")
-def session(engine_folder):
-    return Session(LoadConfig(model=str(engine_folder), device="cpu"))
 
 
 def run(session, **changes) -> list:
@@ -66,6 +62,18 @@ def test_messages_make_up_the_trace(session, monkeypatch, seconds, changes):
         assert [len(message["steps"]) for message in told] == [1, len(steps) - 1]
 
 
+def test_messages_hold_what_was_given_and_no_tag():
+    trace = make_trace()  # some of its texts are tags
+    message = json.loads(message_trace("r", trace, "note"))
+    assert (message["kind"], message["run"], message["note"]) == ("trace", "r", "note")
+    steps = [{**step, "after": []} for step in trace["steps"]]
+    assert unpacked(message["trace"]) == {**trace, "steps": steps}
+    assert "<" not in message_trace("r", trace)
+    begin = json.loads(message_begin("r", trace))["trace"]
+    assert begin["steps"] == []
+    assert "output" not in begin
+
+
 def test_a_run_that_is_stopped_has_told_its_steps(session):
     flag, updates = StopFlag(), []
     for update in run_decode(session, PROMPT, SETTINGS, flag):
@@ -90,8 +98,8 @@ class UntilStopped(DecodeRequest):
         yield Update('{"kind": "end"}', "stopped.", trace={"steps": [1]})
 
 
-def test_a_run_that_its_time_limit_ended_keeps_its_trace(engine_folder):
-    session = Session(LoadConfig(str(engine_folder)), policy=Policy(run_seconds=0.05))
+def test_a_run_that_its_time_limit_ended_keeps_its_trace(load):
+    session = Session(load, policy=Policy(run_seconds=0.05))
     request = UntilStopped("abc", RunSettings.of(**SETTINGS))
     updates = list(session.run(request, StopFlag(), Acks()))
     assert [update.trace for update in updates if update.trace is not None] == [{"steps": [1]}]
@@ -146,21 +154,6 @@ def page():
     return page
 
 
-def run_apart(coroutine):
-    """The result, made in another thread: a browser's tests leave a running loop in this one."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, coroutine).result()
-
-
-def told(page, values):
-    """What the browser is told, by our page and by gradio's own way."""
-    function = next(iter(page.fns.values()))
-    # Copies: gradio takes the value out of an update.
-    ours = run_apart(page.postprocess_data(function, deepcopy(values), SessionState(page)))
-    theirs = run_apart(gr.Blocks.postprocess_data(page, function, deepcopy(values), SessionState(page)))
-    return [without_noise(value) for value in ours], [without_noise(value) for value in theirs]
-
-
 def without_noise(value):
     """An update without the mark of an update among the props, which gradio leaves there for HTML."""
     if isinstance(value, dict) and value.get("props") == gr.skip():
@@ -169,13 +162,20 @@ def without_noise(value):
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_the_browser_is_told_what_gradio_would_tell_it(page, name):
-    ours, theirs = told(page, VALUES[name])
+def test_the_browser_is_told_what_gradio_would_tell_it(page, name, run_apart):
+    function = next(iter(page.fns.values()))
+    ours, theirs = (
+        # A copy: gradio takes the value out of an update.
+        [without_noise(value) for value in run_apart(
+            kind.postprocess_data(page, function, deepcopy(VALUES[name]), SessionState(page))
+        )]
+        for kind in (Page, gr.Blocks)
+    )  # fmt: skip
     assert ours == theirs
     assert len(ours) == 4
 
 
-def test_no_component_is_made_for_what_is_skipped(page, monkeypatch):
+def test_no_component_is_made_for_what_is_skipped(page, monkeypatch, run_apart):
     made = []
     monkeypatch.setattr(TextLine, "__init__", lambda self, *args, **kwargs: made.append(self))
     function = next(iter(page.fns.values()))
@@ -183,3 +183,62 @@ def test_no_component_is_made_for_what_is_skipped(page, monkeypatch):
     for number in range(5):
         run_apart(page.postprocess_data(function, [f"step {number}", gr.skip(), gr.skip(), 1], state))
     assert made == []
+
+
+# --- A run that fails after it began ends in the view, with its sentence, and takes the old charts away.
+
+
+SHORT = SETTINGS | {"max_new_tokens": 8}
+
+
+def kinds(updates: list[Update]) -> list[str]:
+    return [json.loads(update.message)["kind"] for update in updates if update.message]
+
+
+def test_a_prompt_beyond_the_context_ends_the_view(session):
+    updates = list(run_decode(session, "a" * 200, SHORT, StopFlag()))
+    assert kinds(updates) == ["begin", "broken"]
+    sentence = json.loads(updates[-1].message)["words"]
+    assert sentence == updates[-1].status
+    assert updates[-1].problem
+    assert sentence == (
+        "The prompt has 200 tokens, the context holds 96: shorten the prompt "
+        "or have the model loaded with a longer --context"
+    )
+
+
+def test_a_run_that_comes_to_its_end_is_left_alone(session):
+    updates = list(run_decode(session, "abcd", SHORT, StopFlag()))
+    assert kinds(updates)[0] == "begin"
+    assert kinds(updates)[-1] == "end"
+
+
+def test_a_run_that_never_began_says_nothing_to_the_view(session):
+    updates = list(run_decode(session, "  ", SHORT, StopFlag()))
+    assert kinds(updates) == []
+    assert updates[-1].problem
+
+
+@dataclass(frozen=True)
+class Endless(DecodeRequest):
+    """A run that begins in the view and hears no flag."""
+
+    def run(self, engines, flag):
+        yield Update('{"kind": "begin"}', "Reading the prompt…")
+        while True:
+            sleep(0.005)
+            yield Update(status="more")
+
+
+def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(load, monkeypatch):
+    monkeypatch.setattr("ui.serving.runner.GRACE_SECONDS", 0.02)
+    session = Session(load, policy=Policy(run_seconds=0.05))
+    *_, last = session.run(Endless("abc", RunSettings.of(**SHORT)), StopFlag())
+    assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")
+    assert last.trace == {"steps": []}
+
+
+def test_charts_of_a_failed_run_are_empty_and_say_so():
+    for figure in ChartPanel((None,) * 4, None).updates({"steps": []}, dark=False):
+        assert not figure.data
+        assert figure.layout.annotations[0].text == "no finished run to draw"

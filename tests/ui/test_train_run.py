@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
@@ -280,7 +278,7 @@ def test_heads_are_taken_home_and_used_there(session, tmp_path, recipe):
     assert f"--heads {FOLDER}" in (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_zip_is_hashed_before_gradio_s_event_loop_has_it(joint, tmp_path, monkeypatch):
+def test_the_zip_is_hashed_before_gradio_s_event_loop_has_it(joint, tmp_path, monkeypatch, run_apart):
     session, trained = joint[0], trained_by(joint[1])
     button = gr.DownloadButton()
     button.GRADIO_CACHE = str(tmp_path / "cache")
@@ -290,9 +288,7 @@ def test_the_zip_is_hashed_before_gradio_s_event_loop_has_it(joint, tmp_path, mo
         assert packed.testzip() is None
     hashed = []
     monkeypatch.setattr(processing_utils, "hash_file", lambda path, *_: hashed.append(path) or "hash")
-    with ThreadPoolExecutor(1) as loop:  # the browser tests keep one running in this thread
-        kept = loop.submit(asyncio.run, button.async_move_resource_to_block_cache(file)).result()
-    assert kept == file
+    assert run_apart(button.async_move_resource_to_block_cache(file)) == file
     assert hashed == []
     assert file in button.temp_files  # so that it is deleted when it is old
 

@@ -12,7 +12,6 @@ from served import file_at
 from trace_version1 import SHIPPED, recording_of_version1
 from view_trace import make_trace
 
-from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.replay.page import EMPTY_SLOT
 from ui.records.outside import MOST_STEP_NODES, MOST_TRACE_BYTES, uploaded_trace
@@ -99,12 +98,8 @@ def test_the_replay_file_without_a_run_is_sent_as_text_and_takes_nothing(site):
 # --- What a browser gets of its page's run: a window's steps and the trace as a file, by the key it was sent.
 
 
+private = pytest.mark.parametrize("site", ["private"], indirect=True)
 KEY = re.compile(r'\{"kind": "numbered", "run": "([^"]+)"')
-
-
-@pytest.fixture(scope="module")
-def site(private_site):
-    return private_site
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +132,7 @@ def ask(site, path, **said):
     return site.client.post(f"{site.url}/{path}", json=said)
 
 
+@private
 def test_a_window_holds_the_steps_that_were_sent_and_the_file_all_of_the_run(site, told):
     key, messages = told
     steps = [step for message in messages if message["kind"] == "steps" for step in message["steps"]]
@@ -149,6 +145,7 @@ def test_a_window_holds_the_steps_that_were_sent_and_the_file_all_of_the_run(sit
     assert whole["output"] == next(message["output"] for message in messages if message["kind"] == "end")
 
 
+@private
 def test_a_foreign_key_and_a_run_before_are_refused_in_words(site, told):
     key, _ = told
     for wrong in ("x" * 22, key[:-1] + ("a" if key[-1] != "a" else "b")):
@@ -166,12 +163,10 @@ def test_a_foreign_key_and_a_run_before_are_refused_in_words(site, told):
     assert ask(site, "medusa/steps", key=key, window=0).json() == {"words": GONE_STEPS}
 
 
-def test_a_page_that_others_reach_makes_shorter_runs(engine_folder):
+def test_a_page_that_others_reach_makes_shorter_runs(load):
     public, own = policy_of({}, Exposure.of({}, share=True)), policy_of({})
     assert (public.most_tokens, own.most_tokens) == (MOST_TOKENS, LONGEST_RUN) == (512, 20_000)
-    load = LoadConfig(str(engine_folder), dtype="float32", device="cpu")
     for policy, tokens in ((public, MOST_TOKENS + 1), (own, LONGEST_RUN + 1)):
-        updates = run_decode(
-            Session(load, policy=policy), "abc", SETTINGS | {"max_new_tokens": tokens}, StopFlag()
-        )
+        asked = SETTINGS | {"max_new_tokens": tokens}
+        updates = run_decode(Session(load, policy=policy), "abc", asked, StopFlag())
         assert problem_of(list(updates)).startswith(f"{tokens} new tokens asked for")

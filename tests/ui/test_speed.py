@@ -1,6 +1,8 @@
-"""What the Speed tab says and draws of a record: sentence, table, bars, curves and command."""
+"""The Speed tab: what it says and draws of a record, and what a press measures, keeps and refuses."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 from tiny_experiments import headline
@@ -12,9 +14,14 @@ from ui.figures.step_speed import StepTime, SweepPoint, step_bars, sweep_curves
 from ui.records.examples import ASSETS
 from ui.records.figures import stored_figures
 from ui.records.settings import Selection
+from ui.records.updates import StopFlag
 from ui.runs.other_work import busy_words
-from ui.runs.speed import NODES, STEP, Effort, SpeedUpdate, _rounds
+from ui.runs.session import Session
+from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate, _rounds
+from ui.serving.policy import Policy
 from ui.tabs.speed.results import Results, command_line, what_limits, where_words
+
+pytestmark = pytest.mark.usefixtures("slow_machine")
 
 MACHINE = {
     "processor": "a processor", "threads": 1, "torch": "2", "python": "3", "cores": 2,
@@ -36,6 +43,8 @@ def figures(step, verify, propose=0.1, *, nodes=1, flops=1e9, known=True):
 
 
 PLAIN = figures(4.0, 3.7)
+READING = "reading weights and cache once, 10.0 MB at 10.0 GB/s, takes 1.00 ms, so "
+STARTS = "overhead in its forward: many small operations, each of which has to be started."
 
 
 def measured(**methods):
@@ -51,42 +60,35 @@ def measured(**methods):
 @pytest.mark.parametrize(
     ("plain", "sentence"),
     [
-        (
-            PLAIN,
-            "On this machine a plain step takes 4.00 ms; reading weights and cache once, "
-            "10.0 MB at 10.0 GB/s, takes 1.00 ms, so 68% of the step is overhead in its forward: many small "
-            "operations, each of which has to be started.",
-        ),
+        (PLAIN, f"4.00 ms; {READING}68% of the step is {STARTS}"),
         (
             figures(2.2, 2.05),
-            "On this machine a plain step takes 2.20 ms; reading weights and cache once, 10.0 MB at 10.0 "
-            "GB/s, takes 1.00 ms, so 48% of the step is overhead in its forward: many small operations, each "
-            "of which has to be started. Waiting for memory takes nearly as long.",
+            f"2.20 ms; {READING}48% of the step is {STARTS} Waiting for memory takes nearly as long.",
         ),
         (
             figures(1.5, 1.3),
-            "On this machine a plain step takes 1.50 ms; reading weights and cache once, 10.0 MB at 10.0 "
-            "GB/s, takes 1.00 ms, so 67% of it is waiting for memory, which fewer bytes would shorten.",
+            f"1.50 ms; {READING}67% of it is waiting for memory, which fewer bytes would shorten.",
         ),
         (
             figures(3.0, 2.8, flops=2e10),
-            "On this machine a plain step takes 3.00 ms; its arithmetic, 20.0 GFLOP at 10.0 TFLOP/s, takes "
-            "2.00 ms, so 67% of it is arithmetic, which only fewer nodes or a narrower dtype would shorten.",
+            "3.00 ms; its arithmetic, 20.0 GFLOP at 10.0 TFLOP/s, takes 2.00 ms, so 67% of it is arithmetic, "
+            "which only fewer nodes or a narrower dtype would shorten.",
         ),
         (
             figures(6.0, 2.0),
-            "On this machine a plain step takes 6.00 ms; the largest part of it, 3.90 ms or 65%, is the loop "
-            "around the forward: judging, keeping the cache and writing the text.",
+            "6.00 ms; the largest part of it, 3.90 ms or 65%, is the loop around the forward: judging, "
+            "keeping the cache and writing the text.",
         ),
         (
             figures(4.0, 3.7, known=False),
-            "On this machine a plain step takes 4.00 ms; the largest part of it, 3.70 ms or 92%, is the "
-            "forward, whose least time is not known for this kind of model.",
+            "4.00 ms; the largest part of it, 3.70 ms or 92%, is the forward, whose least time is not known "
+            "for this kind of model.",
         ),
     ],
-)
+)  # fmt: skip
 def test_one_sentence_says_what_limits_a_plain_step(plain, sentence):
-    assert what_limits({"none": plain, "medusa": plain}) == sentence
+    said = what_limits({"none": plain, "medusa": plain})
+    assert said == f"On this machine a plain step takes {sentence}"
 
 
 def test_a_method_has_a_sentence_of_its_own_where_another_part_is_the_largest():
@@ -242,3 +244,85 @@ def test_the_time_that_is_left_is_that_of_the_measured_runs():
     run = Measurement([0] * 4, 2.0, 2)
     turns = [Turn("none", done, 5, 1, True, {"none": MethodLog([[run] * done])}) for done in (1, 3)]
     assert [str(words).partition(", about ")[2] for words, _ in _rounds(turns, 1)] == ["8 s left", "4 s left"]
+
+
+# --- A press: parts, progress, what is kept when it is stopped, and what is refused.
+
+
+TEXTS = ("abca", "fad")
+SHORT = Effort(2, 8, 2, 1e9)
+
+
+def pressed(session, part, method="medusa", effort=SHORT, stop=lambda seen: False):
+    flag, seen = StopFlag(), []
+    for update in session.run(SpeedRequest(part, method, TEXTS, effort), flag):
+        seen.append(update)
+        flag.stopped = flag.stopped or stop(seen)
+    assert [update.status for update in seen if update.problem] == []
+    return seen
+
+
+def records(updates):
+    return [update for update in updates if isinstance(update, SpeedUpdate)]
+
+
+def test_a_step_is_measured_round_by_round(session):
+    updates = pressed(session, STEP)
+    first, last = records(updates)
+    assert (first.record["settings"]["runs"], last.record["settings"]["runs"]) == (1, 2)
+    assert first.status.startswith("Timing ")
+    assert "run 4 of 8" in first.status
+    assert updates[-1].status == "Measured."
+    assert set(last.record["methods"]) == {"none", "medusa"}
+    assert last.flags == ("--methods", "none,medusa", "--max-new-tokens", "8", "--runs", "2")
+    results = Results().with_record(last, Selection())
+    assert results.sentence().startswith("On this machine a plain step takes")
+    assert all(step.limit_ms > 0 for step in results.step_times())
+    assert json.loads(json.dumps(last.record)) == last.record
+
+
+def test_a_method_without_weights_is_measured_as_plain_decoding_alone(session):
+    updates = pressed(session, STEP, "eagle3")
+    assert set(records(updates)[-1].record["methods"]) == {"none"}
+    assert any("no weights for it" in (update.badge or "") for update in updates)
+
+
+def test_stopped_what_was_measured_stays(session):
+    at_once = pressed(session, STEP, stop=lambda seen: True)
+    assert records(at_once) == []
+    assert at_once[-1].status.startswith("Stopped before ")
+    later = pressed(session, STEP, stop=lambda seen: bool(records(seen)))
+    assert records(later)[-1].record["settings"]["runs"] == 1
+    assert later[-1].status == "Stopped: what is shown was measured until then."
+
+
+def test_a_sweep_over_nodes_that_is_stopped(session):
+    updates = pressed(session, NODES, stop=lambda seen: bool(records(seen)))
+    last = records(updates)[-1]
+    assert last.part == NODES
+    assert [point["value"] for point in last.record["points"]] == [1, 2, 4, 8, 16, 32, 64]
+    assert last.flags[-2:] == ("--sweep", "nodes")
+    assert updates[-1].status.startswith("Stopped")
+    assert len(Results().with_record(last, Selection()).points(NODES)) == 7
+
+
+@pytest.mark.parametrize(
+    ("part", "values"), [(BATCH, [1, 1, 2, 2, 4, 4, 8, 8]), (DTYPE, ["float32"] * 2 + ["bfloat16"] * 2)]
+)
+def test_other_sweeps(session, part, values):
+    last = records(pressed(session, part, effort=Effort(2, 4, 1, 1e9)))[-1]
+    assert [point["value"] for point in last.record["points"]] == values
+    assert last.status == "Measured."
+
+
+def test_what_cannot_be_measured_is_refused(session, load, assets):
+    (update,) = session.run(SpeedRequest("speed", "medusa", TEXTS), StopFlag())
+    assert "cannot be measured: choose one of step, nodes" in update.status
+    public = Session(load, assets, Policy(public=True))
+    *_, last = public.run(SpeedRequest(DTYPE, "none", TEXTS, SHORT), StopFlag())
+    assert last.problem
+    assert last.status.startswith("The owner of this page has chosen the dtype")
+    bare = Session(LoadConfig(load.model, "none", dtype="float32", device="cpu"), assets)
+    *_, last = bare.run(SpeedRequest(NODES, "none", TEXTS, SHORT), StopFlag())
+    assert last.problem
+    assert "has no Medusa heads for these trees: choose another sweep" in last.status
