@@ -134,7 +134,7 @@ FAULTS = {
     "a shape": (put(hydra_lm_head__2__weight=torch.zeros(V, D + 1)), {}, r"must be \[24, 32\]"),
     "a lone number": (put(hydra_mlp__0__0__linear__weight=torch.tensor(1.0)), {}, r"are 0 wide"),
     "a complex copy": (put(input_embed_fn__weight=torch.zeros(V, D) + 0j), {}, r"not a plain tensor"),
-    "whole numbers": (put(hydra_lm_head__2__bias=torch.zeros(V).long()), {}, r"is int64, it must hold floats"),
+    "whole numbers": (put(hydra_lm_head__2__bias=torch.zeros(V).long()), {}, r"is int64, it must hold"),
 }  # fmt: skip
 
 
