@@ -77,6 +77,9 @@ class Forward(Protocol):
         """
 
 
+BY_TRANSFORMERS, CAPTURED = "transformers' forward", "captured as CUDA graphs"  # words of a choice
+
+
 @dataclass(frozen=True)
 class ForwardChoice:
     """Which forward a target runs. ``why`` says what ruled others out."""
@@ -97,9 +100,9 @@ class ForwardChoice:
 
     def words(self) -> str:
         """Words for a person: ``forward in C, exact``."""
-        parts = ["forward in C, exact" if self.native else "transformers' forward"]
+        parts = ["forward in C, exact" if self.native else BY_TRANSFORMERS]
         if self.captured:
-            parts.append("captured as CUDA graphs" + ", in part compiled" * self.compiled)
+            parts.append(CAPTURED + ", in part compiled" * self.compiled)
         if self.threads is not None:
             parts.append(counted(self.threads, "thread"))
         return ", ".join(parts) + (f" ({self.why})" if self.why else "")

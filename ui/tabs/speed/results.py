@@ -23,6 +23,7 @@ from medusa_core.evaluation.other_work import is_busy
 from medusa_core.experiments.record import Row
 from medusa_core.experiments.spec_bench import STEP as OF_NODES
 from medusa_core.experiments.spec_bench import of_all_kinds
+from medusa_core.model.forward import BY_TRANSFORMERS, CAPTURED
 from medusa_core.words import bytes_words, flops_words, rate_words
 from ui.figures.charts import phases_of
 from ui.figures.method_speeds import speed_cells
@@ -48,14 +49,14 @@ PART_NAMES = {
 LIMITS = {  # how the sentence on a step's time ends
     MEMORY: "{2}, so {3} of it is waiting for memory, which fewer bytes would shorten.",
     ARITHMETIC: "{2}, so {3} of it is arithmetic, which only fewer nodes or a narrower dtype would shorten.",
-    OVERHEAD: "{2}, so {3} of the step is overhead in its forward: many small operations, each of which has "
-    "to be started.",
+    OVERHEAD: "{2}, but its forward takes {4} ms: the difference, {3} of the step, is overhead.",
     DRAFTING: "the largest part of it, {2} ms or {3}, is making the guesses.",
     HOST: "the largest part of it, {2} ms or {3}, is the loop around the forward: judging, keeping the cache "
     "and writing the text.",
     FORWARD: "the largest part of it, {2} ms or {3}, is the forward, whose least time is not known for this "
     "kind of model.",
 }
+SMALL_OPERATIONS = Words("transformers’ forward has many small operations, each of which has to be started.")
 NEARLY = {  # the sentence on a second part that is nearly as large
     MEMORY: "Waiting for memory takes nearly as long.",
     ARITHMETIC: "Its arithmetic takes nearly as long.",
@@ -118,7 +119,9 @@ class Results:
 
     def sentence(self) -> str:
         """What limits a step here; before that is known, how to learn it."""
-        return what_limits(self._bench["methods"]) if self._bench else UNKNOWN
+        if not self._bench:
+            return UNKNOWN
+        return what_limits(self._bench["methods"], self._bench["model"].get("forward", ""))
 
     def where(self) -> str:
         """What the bars and the table were measured on."""
@@ -176,25 +179,32 @@ def _by_nodes(row: Row) -> SweepPoint:
     return SweepPoint(STORED_METHODS[nodes > 1], nodes, row.step_ms, words=words)
 
 
-def what_limits(methods: Mapping[str, Mapping[str, Any]]) -> str:
-    """The sentence on a plain step, and one on the method's where another part of it is the largest."""
+def what_limits(methods: Mapping[str, Mapping[str, Any]], forward: str) -> str:
+    """The sentence on a plain step, and one on the method's where another part of it is the largest.
+
+    ``forward`` says which forward the model has, as its record does.
+    """
     found = {name: bottleneck(figures) for name, figures in methods.items()}
     plain = found[PLAIN_METHOD]
     others = [
-        limit_sentence(name, one, methods[name])
+        limit_sentence(name, one, methods[name], forward)
         for name, one in found.items()
         if name != PLAIN_METHOD and one.kind != plain.kind
     ]
-    return sentences(limit_sentence(PLAIN_METHOD, plain, methods[PLAIN_METHOD]), *others)
+    return sentences(limit_sentence(PLAIN_METHOD, plain, methods[PLAIN_METHOD], forward), *others)
 
 
-def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any]) -> str:
+def limit_sentence(name: str, found: Bottleneck, figures: Mapping[str, Any], forward: str) -> str:
     """What limits the step of one method, with the numbers that say so."""
     step = Words("a plain step") if name == PLAIN_METHOD else Words("a step of {0}", title_of(name))
     part = _least(found, figures) if found.kind in (MEMORY, ARITHMETIC, OVERHEAD) else f"{found.ms:.2f}"
     sentence = f"On this machine {{0}} takes {{1}} ms; {LIMITS[found.kind]}"
-    said = Words(sentence, step, f"{found.step_ms:.2f}", part, f"{found.share:.0%}")
-    return sentences(said, Words(NEARLY[found.nearly]) if found.nearly else "")
+    verify = f"{figures['phase_ms']['verify']:.2f}"
+    said = Words(sentence, step, f"{found.step_ms:.2f}", part, f"{found.share:.0%}", verify)
+    # The forward in C is one call, and a captured one is started as a whole.
+    started = found.kind == OVERHEAD and forward.startswith(BY_TRANSFORMERS) and CAPTURED not in forward
+    nearly = Words(NEARLY[found.nearly]) if found.nearly else ""
+    return sentences(said, SMALL_OPERATIONS if started else "", nearly)
 
 
 def _least(found: Bottleneck, figures: Mapping[str, Any]) -> Words:
