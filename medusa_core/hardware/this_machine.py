@@ -1,4 +1,4 @@
-"""The two limits of this machine, measured in about a second: bandwidth by copies, peak by square products.
+"""The two limits of this machine, measured in about a second: bandwidth by copies, peak by products.
 
 Copies have several sizes, since a small model stays in a processor's caches, which are faster than its
 memory. A copy of S bytes moves 2·S: it reads and writes. Of all repetitions the fastest counts, which other
@@ -25,7 +25,9 @@ from medusa_core.hardware.shapes import ModelShape
 SECONDS = 1.0
 COPIED = (2**21, 2**24, 2**25, 2**27)  # bytes; the last is larger than usual caches
 DTYPES = (torch.bfloat16, torch.float32, torch.float16)
-_CPU_WIDTH, _GPU_WIDTH = 768, 4096  # sides of the square matrices
+# Rows, width and outputs of the products. Processors differ in whether a square is faster than a layer.
+_PRODUCTS = {"cpu": ((768, 768, 768), (1024, 512, 1024))}
+_PRODUCTS_ELSEWHERE = ((4096, 4096, 4096),)
 _SHARE_OF_COPIES = 0.4  # share of the time spent on copies
 BATCHES, LENGTHS, CANDIDATES = (1, 4, 16, 64), (128, 1024, 8192), (1, 16, 64)
 _PRODUCT_SECONDS = 0.05  # time for each product
@@ -82,10 +84,17 @@ def _copied_per_second(size: int, device: torch.device, seconds: float) -> float
 
 
 def _flop_per_second(dtype: torch.dtype, device: torch.device, seconds: float) -> float:
-    width = _CPU_WIDTH if device.type == "cpu" else _GPU_WIDTH
-    left = torch.ones(width, width, dtype=dtype, device=device)
-    result = torch.empty_like(left)
-    return 2 * width**3 / fastest(lambda: torch.mm(left, left, out=result), device, seconds)
+    sizes = _PRODUCTS.get(device.type, _PRODUCTS_ELSEWHERE)
+    return max(_speed_of(*size, dtype, device, seconds / len(sizes)) for size in sizes)
+
+
+def _speed_of(
+    rows: int, width: int, outputs: int, dtype: torch.dtype, device: torch.device, seconds: float
+) -> float:
+    left = torch.ones(rows, width, dtype=dtype, device=device)
+    right = torch.ones(width, outputs, dtype=dtype, device=device)
+    result = torch.empty(rows, outputs, dtype=dtype, device=device)
+    return 2 * rows * width * outputs / fastest(lambda: torch.mm(left, right, out=result), device, seconds)
 
 
 def fastest(work: Callable[[], object], device: torch.device, seconds: float) -> float:

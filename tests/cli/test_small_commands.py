@@ -156,6 +156,12 @@ def test_this_machine_is_measured_in_the_time_it_is_given():
     assert (small.bandwidth, large.bandwidth) == (machine.bandwidths[0][1], machine.bandwidths[-1][1])
 
 
+def test_the_peak_is_that_of_the_fastest_product(monkeypatch):
+    monkeypatch.setattr(this_machine, "fastest", lambda *_: 1.0)  # the largest product is then the fastest
+    peaks = dict(this_machine.measure_machine("a processor", seconds=0.1).peaks)
+    assert peaks["float32"] == max(2 * 768**3, 2 * 1024 * 512 * 1024) == 2**30
+
+
 def test_a_dtype_without_products_of_its_own_counts_as_floats():
     peaks = (("float32", 2e11), ("bfloat16", 2e9))
     machine = this_machine.Machine("a processor", 2, ((1 << 20, 1e10),), peaks, 1e9, 0.1)

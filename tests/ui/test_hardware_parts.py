@@ -133,6 +133,20 @@ def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypat
     assert stopped[-1].status.startswith("Stopped")
 
 
+@pytest.mark.parametrize("name", [live.PASSES, live.CACHE, live.SHARING, live.PRODUCTS])
+def test_what_makes_measurements_doubtful_is_said(session, monkeypatch, name):
+    """Other programs, and limits that were measured so low that the roofline predicts more than the time."""
+    monkeypatch.setattr(this_machine, "LENGTHS", (16,))
+    slow = this_machine.Machine("slow", 1, ((2**20, 1e3),), (("float32", 1e3),), 1e9, 0.1)
+    monkeypatch.setattr(measuring, "measure_machine", lambda *_: slow)
+    monkeypatch.setattr(measuring.OtherWork, "record", lambda _: {"cores": 2, "other_cores_busy": 1.5})
+    *_, last, done = live.measure(session, name, 2, Selection(), StopFlag())
+    assert "These times are too long: other programs used 1.5 of 2 cores meanwhile." in done.status
+    assert ("the limits were measured too low" in done.status) == (name in (live.PASSES, live.PRODUCTS))
+    if last.products:
+        assert last.products.peak == max(row[5] for row in last.products.rows)
+
+
 def test_passes_are_set_beside_the_prediction_for_this_machine(session):
     found = list(live.measure(session, live.PASSES, 0, Selection(), StopFlag()))
     last = next(each for each in reversed(found) if each.passes)

@@ -38,7 +38,8 @@ CACHE_NOTE = """<p class="note">What to see: with the cache the time of a token 
 text; without it every token reads the whole text again.</p>"""
 PRODUCTS_NOTE = """<p class="note">What to see: figures 9 to 20 of the paper, on this machine. With one
 token, linear layers lie on the left, where memory is the limit; batch and candidates move them to the right.
-Attention moves only with candidates, since each text of a batch brings its own keys.</p>"""
+Attention moves only with candidates, since each text of a batch brings its own keys. A mark above the roof
+says that the limits were measured too low.</p>"""
 KINDS_NOTE = """<p class="note">What to see: three models that differ only in how their query heads
 share keys and values: with MHA not at all, with GQA in groups, with MQA all of them. The cache shrinks by the
 size of a group, and after a long text so does the time that reading it takes.</p>"""
@@ -49,7 +50,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     with gr.Row():
         what = gr.Radio(
             [("this machine, and passes by tokens", PASSES), ("with and without a cache", CACHE),
-             ("MHA, GQA, MQA", SHARING), ("products under the roof", PRODUCTS)],
+             ("MHA, GQA, MQA", SHARING), ("products and the roof", PRODUCTS)],
             value=PASSES, label="What to measure", elem_id="live-what", min_width=320,
         )  # fmt: skip
         tokens = gr.Slider(
@@ -75,7 +76,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
         held = gr.Plot(label="Cache of MHA, GQA and MQA", min_width=320, elem_id="live-held")
         kinds = gr.Plot(label="Time of a token", min_width=320, elem_id="live-kinds")
     gr.HTML(KINDS_NOTE, apply_default_css=False)
-    products = gr.Plot(label="Products of a step under the roof, measured", elem_id="live-products")
+    products = gr.Plot(label="Measured speed of a step’s products, and the roof", elem_id="live-products")
     gr.HTML(PRODUCTS_NOTE, apply_default_css=False)
 
     def work(flag: StopFlag, name: str, count: int, own: Selection) -> Iterator[tuple[Any, ...]]:
