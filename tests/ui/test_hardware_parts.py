@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError
 from medusa_core.hardware import this_machine
 from medusa_core.hardware.devices import THIS, find_device
+from medusa_core.hardware.operators import DECODE, PARALLEL, PREFILL, Work, operators, phases
 from medusa_core.hardware.shapes import known_shapes
 from medusa_core.hardware.simulation import best, gains, logarithmic
-from ui.figures.hardware import products_chart, sharing_drawing
+from ui.figures.hardware import Growth, growth_chart, products_chart, sharing_drawing
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
@@ -145,6 +147,28 @@ def test_what_makes_measurements_doubtful_is_said(session, monkeypatch, name):
     assert ("the limits were measured too low" in done.status) == (name in (live.PASSES, live.PRODUCTS))
     if last.products:
         assert last.products.peak == max(row[5] for row in last.products.rows)
+
+
+def test_each_chart_says_whether_it_shows_the_record():
+    record, found = (Growth((8,), (ms,), (3.0,)) for ms in (1.0, 2.0))
+
+    def said(shown):
+        return [note.text for note in live.draw_all([growth_chart], record, shown, False).layout.annotations]
+
+    assert (said(record), said(found)) == (["recorded"], ["measured here"])
+    assert said(Growth()) == ["not measured yet"]
+
+
+def test_a_plain_step_and_a_prompt_s_output_layer_lie_leftmost():
+    """As the note below the roofline says, whatever the model and the sliders."""
+    for shape in known_shapes().values():
+        for place in product((1, 128), (1, 64, 256), (16, 1024, 32_768)):
+            plain, *others = (
+                {each.name: each.intensity for each in operators(shape, phases(Work(*place))[name])}
+                for name in (DECODE, PARALLEL, PREFILL)
+            )
+            assert all(other[name] >= plain[name] for other in others for name in plain)
+            assert others[1]["lm_head"] == plain["lm_head"]
 
 
 def test_passes_are_set_beside_the_prediction_for_this_machine(session):

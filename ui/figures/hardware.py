@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -21,9 +22,13 @@ PHASE_MARKS = {  # symbol, colour, and what the step is in plain words
     "decode": ("circle", "proposed", "plain step (decode)"),
     "parallel decode": ("diamond", "accepted", "step over a tree (parallel decode)"),
 }
+TENFOLD: dict[str, Any] = {  # an axis whose ticks are plain numbers: 0.0001 beside 0.001, not 100µ
+    "type": "log", "dtick": 1, "exponentformat": "none", "separatethousands": True,
+}  # fmt: skip
 INTENSITIES = (0.25, 8192.0)
 _measured_figure = partial(new_figure, height=MEASURED_HEIGHT)
 NOT_MEASURED = "not measured yet"
+RECORDED, MEASURED_HERE = "recorded", "measured here"
 
 
 def roofline_chart(
@@ -78,8 +83,8 @@ def _roof(device: Device, x: Sequence[float], dark: bool, height: int) -> go.Fig
         x=x, y=[device.attainable(each) / TERA for each in x], mode="lines", name="roof",
         line={"color": palette(dark).text, "width": 2.5}, hoverinfo="skip",
     )  # fmt: skip
-    figure.update_xaxes(title_text="operational intensity: operations per byte", type="log", dtick=1)
-    return figure.update_yaxes(title_text="TFLOP/s", type="log", dtick=1)
+    figure.update_xaxes(title_text="operational intensity: operations per byte", **TENFOLD)
+    return figure.update_yaxes(title_text="TFLOP/s", **TENFOLD)
 
 
 def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
@@ -153,8 +158,8 @@ def ratio_chart(x: Sequence[int], curves: Mapping[str, Sequence[float]], title: 
             hovertemplate=f"{name}: %{{x}} → %{{y:.3g}}<extra></extra>",
         )  # fmt: skip
     figure.add_hline(y=1, line={"color": colours.muted, "dash": "dot", "width": 1.5})
-    figure.update_xaxes(title_text=title, type="log", dtick=1)
-    figure.update_yaxes(title_text="numbers moved per multiplication", type="log", dtick=1)
+    figure.update_xaxes(title_text=title, **TENFOLD)
+    figure.update_yaxes(title_text="numbers moved per multiplication", **TENFOLD)
     return figure
 
 
@@ -216,6 +221,16 @@ def products_chart(products: Products, dark: bool) -> go.Figure:
                 hovertemplate=f"{words}, batch %{{customdata[0]}}, {tokens} at once, "
                 "%{customdata[1]} positions: %{x:.2f} FLOP a byte, %{y:.3g} TFLOP/s<extra></extra>",
             )  # fmt: skip
+    return figure
+
+
+def with_source(figure: go.Figure, *, recorded: bool, dark: bool) -> go.Figure:
+    """The chart, saying at its upper right whether it shows the record; an empty one shows nothing."""
+    if figure.data:
+        figure.add_annotation(
+            text=RECORDED if recorded else MEASURED_HERE, showarrow=False, x=1, xref="paper", xanchor="right",
+            y=1, yref="paper", yanchor="bottom", font={"color": palette(dark).muted, "size": 12},
+        )  # fmt: skip
     return figure
 
 

@@ -36,8 +36,8 @@ machine.</p>"""
 BATCH_NOTE = """<p class="note">What to see: each doubling of the batch lowers the gain, since the
 linear layers then wait for arithmetic; for Llama-7B on an A100, with full overlap, it is gone above
 batch 32, as in the paper.</p>"""
-LENGTH_NOTE = """<p class="note">What to see: where reading and arithmetic overlap, a longer text lowers
-the gain but leaves the best number of candidates as it is, as in the paper.</p>"""
+LENGTH_NOTE = """<p class="note">What to see: for Llama-7B on an A100, where reading and arithmetic overlap,
+a longer text lowers the best gain but leaves the best number of candidates as it is, as in the paper.</p>"""
 MAP_NOTE = """<p class="note">What to see: Medusa pays in the blue corner of small batches; in the orange
 one the same tree makes decoding slower.</p>"""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import gradio as gr
+import plotly.graph_objects as go
 
 from ui.components.events import DRAWS
 from ui.components.views import TextLine
@@ -19,6 +20,7 @@ from ui.figures.hardware import (
     kinds_chart,
     passes_chart,
     products_chart,
+    with_source,
 )
 from ui.records.examples import example_texts
 from ui.records.settings import Selection
@@ -62,7 +64,7 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     first: tuple[Any, ...] = Passes(), Growth(), Kinds(), Products()
     if before:
         first = before.passes, before.growth, before.kinds, before.products
-        said = Words("Charts of what this visit has not measured show a record.")
+        said = Words("Charts marked “recorded” show a record.")
         TextLine(sentences(said, before.origin.words), elem_id="live-recorded", elem_classes="badge")
     states = [gr.State(each) for each in first]
     with gr.Row():
@@ -88,14 +90,21 @@ def build(session: Session, choice: Choice, triggers: list[Any]) -> None:
     connect_run(
         session, bar, work, [what, tokens, choice.selection], [choice.machine, *states], choice.selection
     )
-    drawn: tuple[tuple[gr.State, Any, list[gr.Plot]], ...] = (
-        (states[0], passes_chart, [passes]),
-        (states[1], growth_chart, [growth]),
-        (states[2], lambda *of: (kinds_chart(*of, bytes_held=True), kinds_chart(*of)), [held, kinds]),
-        (states[3], products_chart, [products]),
+    drawn: tuple[tuple[tuple[Any, ...], list[gr.Plot]], ...] = (
+        ((passes_chart,), [passes]),
+        ((growth_chart,), [growth]),
+        ((partial(kinds_chart, bytes_held=True), kinds_chart), [held, kinds]),
+        ((products_chart,), [products]),
     )
-    for state, draw, plots in drawn:
+    for record, state, (charts, plots) in zip(first, states, drawn, strict=True):
+        draw = partial(draw_all, charts, record)
         gr.on([*triggers, state.change], draw, [state, choice.dark], plots, **DRAWS)
+
+
+def draw_all(charts: Sequence[Callable[..., go.Figure]], record: Any, found: Any, dark: bool) -> Any:
+    """The charts of what was found, marked where that is the record."""
+    figures = [with_source(chart(found, dark), recorded=found == record, dark=dark) for chart in charts]
+    return figures if len(figures) > 1 else figures[0]
 
 
 def measure(

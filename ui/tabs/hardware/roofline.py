@@ -30,8 +30,9 @@ NOTE = """<p class="note">How to read it: a mark is a matrix product of a step, 
 hollow for one of attention. Across: how many operations it does for each byte that it reads or writes. Up:
 how many a second the device then allows. On the slanted line memory is the limit, on the flat one
 arithmetic; the corner between them is the ridge. Stars: what the paper measured.</p>
-<p class="note">What to see: a plain step (circles) lies far left, and more candidates move its products to
-the right at almost no cost; a prompt (squares) is bound by arithmetic. Of a layer’s products, q, k and v make
+<p class="note">What to see: a plain step (circles) lies leftmost; more candidates move its products to the
+right, and the line above says how much longer the step then takes. Reading a prompt (squares) computes the
+output layer for the last token alone, so that square lies as far left. Of a layer’s products, q, k and v make
 queries, keys and values, qk and pv are the attention between them, and o, gate, up and down are the weights
 after it.</p>
 <p class="note">FlashAttention never writes the scores between qk and pv to memory: the hollow marks of a
