@@ -83,17 +83,22 @@ def text_of_length(engine: Engine, prompts: Sequence[Sequence[int]], length: int
 
 
 def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int], str]:
-    """The usual values that the engine can have, and why not the others."""
+    """The usual values that the engine can have, and a sentence on the others, which are larger."""
+    target, what = engine.target, ""
     if sweep == CONTEXT:
-        kept = [value for value in values if value + _CONTEXT_TOKENS <= engine.target.context]
-        why = engine.target.context_words
+        kept = [value for value in values if value + _CONTEXT_TOKENS <= target.context]
+        note = f" ({target.context_note})" if target.context_note else ""
+        what, why = (
+            "Texts of {:,} tokens",
+            f"with the new ones they would not fit the context of {target.context:,}{note}",
+        )
     elif sweep == NODES:
         kept = [value for value in values if value == 1 or _tree(engine, value) is not None]
-        why = "the heads have no more guesses"
+        what, why = "Trees of {:,} nodes", "the heads have no more guesses"
     else:
         return list(values), ""
     left = [value for value in values if value not in kept]
-    return kept, f"{sweep} {', '.join(map(str, left))} left out: {why}" if left else ""
+    return kept, f"{what.format(min(left))} and more are left out: {why}." if left else ""
 
 
 class Sweep:

@@ -69,9 +69,13 @@ def test_values_that_cannot_be(engine):
     single = tiny.build_engine(engine.target.model, tiny.random_heads(engine.target.model, 1))
     with pytest.raises(MedusaError, match="64 nodes are more than the heads have guesses for"):
         swept(single, "nodes", (64,))
-    assert fitting("context", engine, (16, 64, 128)) == (
-        [16, 64], "context 128 left out: the context holds 96",
-    )  # fmt: skip
+    assert fitting("context", engine, (16, 64, 128, 2048)) == (
+        [16, 64],
+        "Texts of 128 tokens and more are left out: with the new ones they would not fit the context of 96.",
+    )
+    assert fitting("nodes", single, (1, 2, 64))[1] == (
+        "Trees of 64 nodes and more are left out: the heads have no more guesses."
+    )
 
 
 def test_a_random_model_of_a_shape_decodes():

@@ -26,8 +26,11 @@ def test_the_shipped_training_learned_something_and_is_labelled():
     assert training.curves.scores
     assert training.gain.tokens_per_step > training.gain.fresh_tokens_per_step
     assert training.origin.words.startswith("Recorded, not measured here: embedded")
-    assert "here and now" not in gain_table(training.gain, now=False)
-    assert "here and now" in gain_table(training.gain)
+    shown, measured = gain_table(training.gain, now=False), gain_table(training.gain)
+    assert "here and now" not in shown
+    assert "on that machine" in shown
+    assert "here and now" in measured
+    assert "on this machine" in measured
 
 
 def test_the_shipped_measurements_have_all_three_parts():

@@ -19,6 +19,7 @@ from ui.runs.other_work import busy_words
 from ui.runs.session import Session
 from ui.runs.speed import BATCH, DTYPE, NODES, STEP, Effort, SpeedRequest, SpeedUpdate, _rounds
 from ui.serving.policy import Policy
+from ui.tabs.speed import _table
 from ui.tabs.speed.results import Results, command_line, what_limits, where_words
 
 pytestmark = pytest.mark.usefixtures("slow_machine")
@@ -111,6 +112,12 @@ def test_the_table_names_the_largest_part_of_each():
     assert (plain["least ms"], plain["largest part"]) == ("1.00", "overhead 68%")
     assert (unknown["least ms"], unknown["largest part"]) == ("", "forward 92%")
     assert plain["tokens/s"] == "400 (390 to 410)"
+
+
+def test_the_caption_speaks_of_the_least_time_where_there_is_one():
+    assert "The least is" in _table(measured(none=PLAIN))
+    assert "The least is" not in _table(measured(none=figures(4.0, 3.7, known=False)))
+    assert "The least is" not in _table(Results(stored_figures(ASSETS)))
 
 
 def test_a_busy_machine_is_said():

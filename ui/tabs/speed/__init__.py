@@ -21,7 +21,7 @@ from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.runs.speed import BATCH, CONTEXT, DTYPE, EXACT, NODES, QUICK, STEP, SpeedRequest, SpeedUpdate
 from ui.tabs.run_bar import SIDE_WIDTH, connect_run, run_buttons, shown
-from ui.tabs.speed.results import CAPTION, Results, command_line
+from ui.tabs.speed.results import CAPTION, LEAST, LEAST_CAPTION, Results, command_line
 
 INTRO = """
 <p class="note">A step cannot be faster than its bytes take at this machine’s bandwidth, nor than its
@@ -67,7 +67,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
             words = TextLine(stored.sentence(), elem_id="speed-words", elem_classes="status")
             warning = TextLine(elem_id="speed-warning", elem_classes="status")
             where = TextLine(stored.where(), elem_id="speed-where", elem_classes="badge")
-            bars = gr.Plot(label="Milliseconds of a step by phase, and its limit", elem_id="speed-bars")
+            bars = gr.Plot(label="Milliseconds of a step by phase", elem_id="speed-bars")
             table = html_part(_table(stored), "speed-table")
             curves = gr.Plot(label="Milliseconds of a step along a sweep", elem_id="speed-curves")
             where_swept = TextLine(elem_id="speed-where-swept", elem_classes="badge")
@@ -120,7 +120,8 @@ def draw(results: Results, part: str, dark: bool) -> tuple[Any, ...]:
 
 def _table(results: Results) -> str:
     rows = results.table()
-    return wrap(grid(CAPTION, rows)) if rows else ""
+    known = any(row.get(LEAST) for row in rows)
+    return wrap(grid([CAPTION, *([LEAST_CAPTION] if known else [])], rows)) if rows else ""
 
 
 def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public: bool) -> str:

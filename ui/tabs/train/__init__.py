@@ -181,7 +181,7 @@ def gain_table(gain: Gain | None, *, now: bool = True) -> str:
         return "<p class='note'>Measuring was stopped; the heads can be used anyway.</p>"
     before, after = gain.fresh_tokens_per_step / gain.fresh_speedup, gain.tokens_per_step / gain.speedup
     busy = "" if min(before, after) >= 1 else BUSY_NOTE
-    measured = "Measured here and now" if now else "Measured"
+    measured, machine = ("Measured here and now", "this") if now else ("Measured", "that")
     return (
         "<table class='train-gain'><thead><tr><th></th><th>fresh heads</th><th>these heads</th></tr></thead>"
         "<tbody>"
@@ -192,7 +192,7 @@ def gain_table(gain: Gain | None, *, now: bool = True) -> str:
         f"<td><strong>{gain.speedup:.2f}</strong></td></tr></tbody></table>"
         f"<p class='note'>{measured} on {counted(gain.prompts, 'example prompt')} "
         f"at temperature 0, with a tree of {counted(gain.nodes, 'node')}: the size "
-        "that promised most on this machine.</p>" + busy
+        f"that promised most on {machine} machine.</p>" + busy
     )
 
 
