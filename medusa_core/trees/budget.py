@@ -121,7 +121,10 @@ def unsteady(latency: Sequence[LatencyPoint]) -> str | None:
     spread = statistics.median(ratios) if ratios else 1.0
     if spread < UNSTEADY:
         return None
-    return f"slowest and fastest round differ by a factor of {spread:.1f}: measure again on an idle machine"
+    return (
+        f"slowest and fastest round differ by a factor of {spread:.1f} or more in half of the sizes: measure "
+        "again on an idle machine"
+    )
 
 
 def best_budget(found: Sequence[Budget]) -> Budget:

@@ -22,6 +22,15 @@ EARLIER = """() => {
   const { state, receive } = document.querySelector('.tree-edit-host').treeEditor;
   return receive({ ...state, step_ms: state.stepMs, choices: [[0]] });
 }"""
+AT_SPEED = """ms => {
+  const { state, receive } = document.querySelector('.tree-edit-host').treeEditor;
+  const timed = step_ms => receive({ ...state, step_ms, choices: state.nodes });
+  const before = state.stepMs;
+  timed(Object.fromEntries([...Array(65).keys()].map(size => [size, ms])));
+  const words = document.querySelector('.tree-edit-panel').innerText;
+  timed(before);
+  return words;
+}"""
 FORGE = """(text) => { // once
   const { treeEditor } = document.querySelector('.tree-edit-host');
   const { nodes } = treeEditor;
@@ -218,6 +227,10 @@ def test_a_click_adds_a_guess_and_another_takes_a_subtree_out(page):
     assert f"with the {len(gone) - 1} guesses after it: −" in last_words(page)
     assert float(figure(page, "length")) < length
     assert page.locator(f"{EDITOR} [data-add='0']").count() == 1  # the lowest guess that is not there
+
+
+def test_the_time_of_a_step_has_the_digits_that_its_speed_follows_from(page):
+    assert "At 0.53 ms a step that is" in page.evaluate(AT_SPEED, 0.527)
 
 
 def test_keys_move_add_remove_and_take_back(page):

@@ -49,7 +49,7 @@ function againstBest({ best }, length, size) {
 // Where steps were timed on this machine.
 function speedWords({ stepMs }, length, size) {
   const ms = stepMs[size];
-  return ms ? say`At ${decimal(ms, 1)} ms a step that is ${Math.round((1000 * length) / ms).toLocaleString("en")} tokens/s.` : "";
+  return ms ? say`At ${decimal(ms)} ms a step that is ${Math.round((1000 * length) / ms).toLocaleString("en")} tokens/s.` : "";
 }
 
 function aboutNode({ rows }, { node, ghost, gain, best }) {
