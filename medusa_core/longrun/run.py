@@ -175,9 +175,11 @@ def _short(value: Any) -> str:
 
 def identity(engine: Engine, prompt: Sequence[int], config: GenerationConfig) -> dict[str, Any]:
     """What must be the same for a run to go on, as JSON."""
+    with engine.target.held.lent() as model:  # a long run has no room for the weights twice
+        weights = fingerprint(model.named_parameters())
     return {
         "model": {
-            "weights": fingerprint(engine.target.held.weights.named_parameters()),
+            "weights": weights,
             "drafter": _drafter(engine, config),
             "dtype": engine.info.dtype,
             "device": torch.device(engine.info.device).type,

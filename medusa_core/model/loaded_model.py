@@ -6,7 +6,8 @@ V vocabulary · d hidden size
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -81,6 +82,17 @@ class LoadedModel:
                             module.weight.data = weight.clone(memory_format=torch.contiguous_format)
                 self._originals = None
         return self._modules
+
+    @contextmanager
+    def lent(self) -> Iterator[Any]:
+        """``weights`` for a moment: those that nobody had asked for are released again behind it."""
+        with self._lock:
+            originals = self._originals
+            yield self.weights
+            if originals is not None:
+                for module in (module for modules, _ in originals() for module in modules):
+                    module.weight.data = module.weight.data.new_empty(0)
+                self._originals = originals
 
     def restore_by(self, originals: Originals) -> None:
         """Weights of linear layers were freed; ``originals`` makes them anew for whoever asks."""

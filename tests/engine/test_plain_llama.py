@@ -15,10 +15,12 @@ from transformers import AutoTokenizer, GenerationConfig, LlamaForCausalLM
 
 from medusa_core.checkpoints.base import empty_base, load_tokenizer
 from medusa_core.checkpoints.plain_llama import plain_llama_config
+from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.config import LoadConfig
 from medusa_core.loading import load, model_size
 from medusa_core.loading.bare_llama import plain_llama_files
 from medusa_core.loading.load import load_engine
+from medusa_core.longrun.run import identity
 from medusa_core.model.bare_llama import BareLlama, BareModel
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.loaded_model import LoadedModel
@@ -180,6 +182,18 @@ def test_transformers_model_is_built_on_the_same_weights_when_asked_for(plain_fo
     ).logits.sum().backward()  # tensors made in inference mode know no gradient
     assert model.model.norm.weight.grad is not None
     assert torch.equal(target.read([1, 2, 3])[0], model(torch.tensor([[1, 2, 3]])).logits[0])
+
+
+def test_a_long_run_looks_at_the_weights_without_keeping_them(plain_folder):
+    engine = loaded(plain_folder)
+    config, before = RunConfig.of(method="none"), engine.target.weight_bytes
+    about = identity(engine, [1, 2], config)
+    assert engine.target.weight_bytes == before
+    assert engine.target.model  # whoever asks for the weights gets them, and then they stay
+    whole = engine.target.weight_bytes
+    assert (whole > before) == engine.target.choice.native
+    assert identity(engine, [1, 2], config) == about
+    assert engine.target.weight_bytes == whole
 
 
 def test_threads_that_ask_at_once_get_one_model(plain_folder):
