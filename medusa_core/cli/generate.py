@@ -200,6 +200,10 @@ def _run_saved(
         lines = [headline(engine, run.config), *notes, run.memory.words(), *run.notes]
         if run.known and run.end is None:
             lines.append(f"going on after {run.known:,} tokens in {args.save}")
+        if run.end is not None:
+            lines.append(
+                f"complete already in {args.save}, nothing is decoded; the figures are those of its run"
+            )
         print(*lines, sep="\n", file=sys.stderr)
         stopped: KeyboardInterrupt | None = None
         try:
@@ -238,6 +242,5 @@ def _said(run: SavedRun, folder: str) -> str:
     memory = end.memory
     return (
         f"{words}, finished by {end.finish_reason}; the text is in {Path(folder) / TEXT}\n"
-        f"memory: {bytes_words(memory.estimated)} estimated, {bytes_words(memory.measured)} measured "
-        f"({memory.measured / memory.estimated - 1:+.1%})"
+        f"memory: at most {bytes_words(memory.estimated)} estimated, {bytes_words(memory.measured)} measured"
     )

@@ -41,8 +41,8 @@ class RunMemory:
         """The parts in words for a person."""
         kind = " (a window)" if self.window else ""
         return (
-            f"memory for {self.rows:,} rows: weights {bytes_words(self.weights)} + cache "
-            f"{bytes_words(self.cache)}{kind} + workspace {bytes_words(self.workspace)} = "
+            f"memory for {self.rows:,} rows: weights of model and drafter {bytes_words(self.weights)} + "
+            f"cache {bytes_words(self.cache)}{kind} + workspace {bytes_words(self.workspace)} = "
             f"{bytes_words(self.total)}"
         )
 

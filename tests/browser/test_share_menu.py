@@ -70,7 +70,10 @@ def test_the_table_has_a_line_for_each_step_and_no_formula(page):
         assert row["emitted_text"][0] == '"'  # whatever the text begins with
         counts = (len(step["nodes"]), len(step["path"]) - 1, len(step["emitted"]))
         assert tuple(int(row[name]) for name in ("nodes", "accepted_guesses", "tokens")) == counts
-        assert [int(row[name]) for name in ("index", "cache_length")] == [step["index"], step["cache_length"]]
+        assert [int(row[name]) for name in ("step", "cache_length")] == [
+            step["index"] + 1,
+            step["cache_length"],
+        ]
         assert [float(row[f"{phase}_ms"]) for phase in step["ms"]] == list(step["ms"].values())
 
 

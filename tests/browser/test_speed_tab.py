@@ -135,7 +135,7 @@ def test_train_and_measured_here_open_on_records(page):
     says(page, "#live-recorded", "Recorded, not measured here: embedded")
     for plot in ("passes", "held", "kinds"):
         page.wait_for_selector(f"#live-{plot} .barlayer .trace")
-        says(page, f"#live-{plot} .annotation-text", "recorded")
+        page.wait_for_selector(f"#live-{plot} .annotation-text:has-text('recorded')")
     page.wait_for_selector("#live-growth .scatterlayer .trace")
 
 

@@ -54,9 +54,11 @@ def test_tokens_text_and_speed_are_on_disk_and_a_finished_run_says_so(generate, 
     assert "context 900 in a window of 96" in err
     assert "memory for" in err
     assert "100 tokens in" in err
+    assert "complete already" not in err
     monkeypatch.setattr(SavedRun, "_warm_up", None)  # nothing is decoded again
     code, again, err = generate("--json")
     assert (code, json.loads(again)) == (0, output)
+    assert f"complete already in {files}" in err
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

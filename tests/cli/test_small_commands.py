@@ -87,6 +87,8 @@ def test_json_holds_each_operator_and_the_table_fits(capsys, model):
     assert "…" not in "".join(out[:-1])
     first_words = [line.split(" ")[0] for line in out[:-1]]
     assert [word for word in first_words if word in NAMES] == NAMES  # a line each
+    groups = next(line.split() for line in out if "prefill" in line)
+    assert groups == ["64", "tokens", "decode", "prefill"]
     record = json.loads(out[-1])
     assert [each["name"] for each in record["operators"]] == NAMES
     device = record["device"]

@@ -16,10 +16,10 @@ function saveFile(name, blob) {
 // One line per step. The text is a JSON string, so that it stays on its line and no spreadsheet takes it for a formula.
 function stepsAsCsv({ steps }) {
   const phases = Object.keys((steps[0] || {}).ms || {});
-  const head = ["index", "nodes", "accepted_guesses", "tokens", "token_ids", "emitted_text", "cache_length", ...phases.map((name) => name + "_ms")];
+  const head = ["step", "nodes", "accepted_guesses", "tokens", "token_ids", "emitted_text", "cache_length", ...phases.map((name) => name + "_ms")];
   const rows = steps.map((step) => {
     const text = emittedNodes(step).map((node) => node.text).join("");
-    return [step.index, sizeOf(step), step.path.length - 1, step.emitted.length, step.emitted.join(" "), JSON.stringify(text),
+    return [step.index + 1, sizeOf(step), step.path.length - 1, step.emitted.length, step.emitted.join(" "), JSON.stringify(text),
       step.cache_length, ...phases.map((name) => step.ms[name])];
   });
   const field = (value) => `"${String(value).replaceAll('"', '""')}"`;

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from medusa_core.checkpoints.names import EMBEDDED
-from medusa_core.errors import MedusaError, close_name
+from medusa_core.errors import MedusaError, close_name, counted
 from medusa_core.hardware.devices import THIS, Device, find_device, known_devices
 from medusa_core.hardware.operators import (
     DECODE,
@@ -174,7 +174,18 @@ def _table(shape: ModelShape, work: Work, device: Device) -> Table:
     from medusa_core.cli.tables import new_table
 
     table = new_table("", pad_edge=False, show_edge=False)
-    for name in ("FLOP", "bytes", "time", "F/B", "limit", "decode\ntime", "F/B", "prefill\ntime", "F/B"):
+    asked_for = counted(work.tokens, "token")
+    for name in (
+        f"{asked_for}\nFLOP",
+        "bytes",
+        "time",
+        "F/B",
+        "limit",
+        "decode\ntime",
+        "F/B",
+        "prefill\ntime",
+        "F/B",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     of = {name: timed(operators(shape, each), device) for name, each in phases(work).items()}
     for asked, *others in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
