@@ -84,7 +84,7 @@ def text_of_length(engine: Engine, prompts: Sequence[Sequence[int]], length: int
 
 def fitting(sweep: str, engine: Engine, values: Sequence[int]) -> tuple[list[int], str]:
     """The usual values that the engine can have, and a sentence on the others, which are larger."""
-    target, what = engine.target, ""
+    target = engine.target
     if sweep == CONTEXT:
         kept = [value for value in values if value + _CONTEXT_TOKENS <= target.context]
         note = f" ({target.context_note})" if target.context_note else ""

@@ -174,18 +174,8 @@ def _table(shape: ModelShape, work: Work, device: Device) -> Table:
     from medusa_core.cli.tables import new_table
 
     table = new_table("", pad_edge=False, show_edge=False)
-    asked_for = counted(work.tokens, "token")
-    for name in (
-        f"{asked_for}\nFLOP",
-        "bytes",
-        "time",
-        "F/B",
-        "limit",
-        "decode\ntime",
-        "F/B",
-        "prefill\ntime",
-        "F/B",
-    ):
+    first = f"{counted(work.tokens, 'token')}\nFLOP"
+    for name in (first, "bytes", "time", "F/B", "limit", "decode\ntime", "F/B", "prefill\ntime", "F/B"):
         table.add_column(name, justify="right", no_wrap=True)
     of = {name: timed(operators(shape, each), device) for name, each in phases(work).items()}
     for asked, *others in zip(of[PARALLEL], of[DECODE], of[PREFILL], strict=True):
