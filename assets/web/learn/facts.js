@@ -66,8 +66,9 @@ function factsOfMethods({ methods }) {
 function factsOfLearning({ accuracies, head_decay: decay, trainings }) {
   const rights = accuracies.map((row) => row[0]);
   const worst = largest(trainings, (row) => row.loss);
+  const joint = trainings.find(({ label }) => label.startsWith("Medusa-2"));
   return {
     decay, heads_known: rights.length, last_right: percent(rights.at(-1)), chance: percent(rights[0] ** rights.length),
-    worst: worst.label, worst_loss: decimal(worst.loss), plain_loss: decimal(trainings[0].loss),
+    worst: worst.label, worst_loss: decimal(worst.loss), joint_loss: decimal(joint?.loss), plain_loss: decimal(trainings[0].loss),
   };
 }
