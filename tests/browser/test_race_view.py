@@ -194,6 +194,8 @@ def test_an_n_gram_s_guess_has_its_mark_and_colour_and_stays_before_a_line_break
     assert page.locator(".race-text").last.text_content().endswith(text)
 
 
+    sign = "(part) => getComputedStyle(part, '::before').content"
+    assert page.locator(".race-lane .draft .race-break").first.evaluate(sign) == '"⏎"'
 def test_marks_come_from_the_methods():
     trace = make_trace(heads=2)
     for step in trace["steps"]:
