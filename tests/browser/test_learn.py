@@ -77,6 +77,7 @@ def test_the_answer_is_hidden_until_one_is_chosen_and_the_view_follows_the_card(
     page.wait_for_selector(f".learn .mdv[data-step='{step - 1}']")
     kept = FIRST["steps"][step - 1]["path"]
     page.wait_for_selector(f".learn .mdv-node.lit[data-node='{kept[-1]}']")
+    assert page.locator(".learn-body .learn-token").count() == len(kept)
     after = page.locator(".learn-picture .learn-row").nth(1)
     assert after.is_hidden()
     page.locator(".learn-choice").first.click()

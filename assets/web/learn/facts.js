@@ -3,7 +3,7 @@
 
 const percent = (share) => Math.round(100 * share) + " %";
 const named = (node) => ({ token: visible(node.text, node.token_id) });
-const lineText = (step, line) => ({ token: visible(line.map((i) => step.nodes[i].text).join("")) });
+const namedLine = (step, line) => line.map((i) => named(step.nodes[i]));
 const guessRank = (node) => node.origin.rank ?? 0;
 const isFirst = (node) => guessRank(node) === 0;
 
