@@ -200,6 +200,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     assert any(len(choice) > 1 and choice[-1] > 0 for choice in told["config"]["tree"])
     assert f"of {len(CARDS)}" in page.locator(".learn-count").inner_text()
     page.locator(".learn-choice").first.click()
+    says(page, ".learn .mdv-area-counters", "time in this run")
     right = page.locator(".learn-choice.is-right span").first.inner_text()
     assert right == str(len(told["steps"]))
     page.locator(".learn-dots button").nth(5).click()
