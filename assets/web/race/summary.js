@@ -61,5 +61,6 @@ function buildKey(drafter) {
   for (const node of [plain, draft]) node.classList.add("on");
   return html("p", { class: "race-key", "data-drafter": drafter },
     plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown next to digits`} `,
-    "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
+    "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`, " · ",
+    html("i", { class: "one" }), ` ${say`one token`} · `, html("i", { class: "many" }), ` ${say`several tokens`}`);
 }
