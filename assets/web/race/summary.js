@@ -53,7 +53,7 @@ const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of eac
 
 function recordedWords({ model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");
-  return say`Recorded, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures this prompt on this machine.`;
+  return say`Recorded, not measured here: ${LANGUAGE.tell(model)} in ${dtype} on ${computer}, ${date}. Compare measures this prompt on this machine.`;
 }
 
 function buildKey(drafter) {
