@@ -91,7 +91,6 @@ def test_the_answer_is_hidden_until_one_is_chosen_and_the_view_follows_the_card(
     assert page.locator(".learn-formula math msup").count() == 1
 
 
-def test_keys_alone_go_through_it_and_the_browser_remembers(page, open_warm_page):
 def test_a_ticked_box_looks_ticked(page):
     page.locator(".learn-dots button").nth([card["id"] for card in CARDS].index("exact")).click()
     page.locator(".learn-choice").first.click()
@@ -102,6 +101,7 @@ def test_a_ticked_box_looks_ticked(page):
     assert box.evaluate(colour) != before  # gradio draws a white tick
 
 
+def test_keys_alone_go_through_it_and_the_browser_remembers(page, open_warm_page):
     asked = []
     page.on("request", lambda request: request.resource_type != "font" and asked.append(request.url))
     page.keyboard.press("2")
