@@ -56,7 +56,7 @@ function timeOf({ ms, index }, recording) {
   const amount = ({ value }) => (recording ? `${Math.round((100 * value) / total)} %` : decimal(value, value < 10 ? 2 : 1));
   const took = html("b", {}, decimal(ms.total ?? sum, 1) + " ms");
   return [
-    html("div", { class: "mdv-barhead" }, ...(recording ? [say`Parts of this step’s time in this recording`] : [say`This step took` + " ", took])),
+    html("div", { class: "mdv-barhead" }, ...(recording ? [say`Parts of this step’s time in this run`] : [say`This step took` + " ", took])),
     html("div", { class: "mdv-stack", role: "img", "aria-label": parts.map((part) => `${part.title} ${amount(part)}${recording ? "" : " ms"}`).join(", ") },
       ...parts.map((part) => html("span", { class: "phase-" + part.name, style: share(part), title: part.words }))),
     html("div", { class: "mdv-legend" }, ...parts.map((part) =>

@@ -9,7 +9,7 @@ function makePhasePanel(store) {
   const shapes = html("p", { class: "mdv-shapes", "data-role": "shapes" });
   const picture = html("div", { class: "mdv-phasepic" });
   const body = [html("div", { class: "mdv-phasetold" }, words, shapes), picture];
-  const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), row);
+  const head = html("div", { class: "mdv-phasehead" }, html("h3", {}, say`Inside this step`), html("span", { class: "mdv-phasehint" }, say`tap a phase`), row);
   const card = html("section", { class: "mdv-card mdv-area-phases", "aria-label": say`Inside this step` }, head, ...body);
   // The picture is as wide, but hidden at first: the drawing must not move once guesses fly to it.
   const room = widthKept(head, () => latest?.step && latest.phase && paint(latest));

@@ -35,7 +35,7 @@ function timeWords(step, phase, recording) {
   if (recording && step.index === 0) return ""; // it was timed cold, so its shares are unlike those of other steps
   const ms = step.ms[clock] ?? 0;
   const share = Math.round((100 * ms) / (step.ms.total || 1));
-  return recording ? say`${share} % of the step in this recording` : say`${decimal(ms, ms < 10 ? 2 : 1)} ms, ${share} % of the step`;
+  return recording ? say`${share} % of the step in this run` : say`${decimal(ms, ms < 10 ? 2 : 1)} ms, ${share} % of the step`;
 }
 
 // Shapes as [name, shape]: letters with this step's numbers where the trace has them.

@@ -77,6 +77,7 @@ def test_the_answer_is_hidden_until_one_is_chosen_and_the_view_follows_the_card(
     page.wait_for_selector(f".learn .mdv[data-step='{step - 1}']")
     kept = FIRST["steps"][step - 1]["path"]
     page.wait_for_selector(f".learn .mdv-node.lit[data-node='{kept[-1]}']")
+    assert page.locator(".learn-body .learn-token").count() == len(kept)
     after = page.locator(".learn-picture .learn-row").nth(1)
     assert after.is_hidden()
     page.locator(".learn-choice").first.click()
@@ -88,6 +89,16 @@ def test_the_answer_is_hidden_until_one_is_chosen_and_the_view_follows_the_card(
     assert page.locator(".learn-formula math").count() == 0
     page.locator(".learn-dots button").nth(5).click()
     assert page.locator(".learn-formula math msup").count() == 1
+
+
+def test_a_ticked_box_looks_ticked(page):
+    page.locator(".learn-dots button").nth([card["id"] for card in CARDS].index("exact")).click()
+    page.locator(".learn-choice").first.click()
+    box = page.locator(".learn-wrongway input")
+    colour = "(box) => getComputedStyle(box).backgroundColor"
+    before = box.evaluate(colour)
+    box.check()
+    assert box.evaluate(colour) != before  # gradio draws a white tick
 
 
 def test_keys_alone_go_through_it_and_the_browser_remembers(page, open_warm_page):
@@ -189,6 +200,7 @@ def test_a_newcomer_starts_from_the_first_screen_and_goes_on_with_an_own_prompt(
     assert any(len(choice) > 1 and choice[-1] > 0 for choice in told["config"]["tree"])
     assert f"of {len(CARDS)}" in page.locator(".learn-count").inner_text()
     page.locator(".learn-choice").first.click()
+    says(page, ".learn .mdv-area-counters", "time in this run")
     right = page.locator(".learn-choice.is-right span").first.inner_text()
     assert right == str(len(told["steps"]))
     page.locator(".learn-dots button").nth(5).click()

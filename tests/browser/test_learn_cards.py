@@ -91,7 +91,10 @@ def test_a_recording_carries_every_card_with_its_numbers_and_its_cousin_is_one(p
     walked = walk(page, trace)
     # Where nothing is drawn, there is no draw to show.
     assert stood_in(walked) == ({"exact"} if trace["config"]["temperature"] == 0 else set())
-    assert lesson_records(stored_page())["against"] in walked["learning"]["text"]
+    records, learning = lesson_records(stored_page()), walked["learning"]["text"]
+    assert records["against"] in learning
+    [joint] = [each["loss"] for each in records["trainings"] if each["label"].startswith("Medusa-2")]
+    assert f"Medusa-2 ends at {joint:.2f}" in learning
     answers = {card: found["choices"][found["right"].index(True)] for card, found in walked.items()}
     index = walked["path"]["facts"]["index"]
     step, following = trace["steps"][index : index + 2]

@@ -45,6 +45,9 @@ SIZE = """() => {
   const text = document.querySelector('.learn-ask legend');
   return parseFloat(getComputedStyle(text).fontSize) * text.getBoundingClientRect().width / text.offsetWidth;
 }"""
+HELD = (
+    "[...document.querySelectorAll('.learn-dots button')].every((dot) => dot.scrollWidth <= dot.offsetWidth)"
+)
 IN_FRAME = """() => [...document.querySelectorAll('.learn-picture :is(.is-names, .is-named)')].map((cell) => {
   const [box, frame] = [cell, cell.closest('.learn-picture')].map((part) => part.getBoundingClientRect());
   return box.left >= frame.left && box.right <= frame.right;
@@ -83,6 +86,7 @@ def lecture(page, width, height):
 @pytest.mark.parametrize(("width", "height"), SIZES)
 def test_a_lecture_shows_question_answer_and_picture_whole(page, width, height):
     lecture(page, width, height)
+    assert page.evaluate(HELD)  # no number of a card is wider than its button
     assert page.evaluate(WALK, WHOLE if width > 640 else ANSWER) == []
     assert width < 640 or page.evaluate(SIZE) >= height / 36
 

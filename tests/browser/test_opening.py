@@ -25,9 +25,20 @@ LANES = """([trace, beside]) => {
 }"""
 
 
+# Accepted nodes of the first pass with a tree, before and after all weights are read.
+ACCEPTED = """(trace) => {
+  const show = openingPicture(unpackedTrace(trace), null, false);
+  const [pass] = openingPlan(unpackedTrace(trace), null).tree.passes;
+  return [0.7, 0.9].map((share) => {
+    show.paint(share * pass.end);
+    return show.picture.querySelectorAll(".is-accepted").length;
+  });
+}"""
+
+
 @pytest.fixture(scope="module")
 def opening_page(script_page):
-    script_page.add_script_tag(content=read_web("opening/plan.js"))
+    script_page.add_script_tag(content=read_web("opening/plan.js", "opening/picture.js"))
     return script_page
 
 
@@ -45,6 +56,11 @@ def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     assert plan["at"] == [int(2 / (18 / tokens)), tokens]
     slower = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [1.0, 6.0]}])
     assert "a pass of this small model 6.00 times as long" in slower["said"]
+
+
+def test_the_accepted_path_has_its_colour_once_the_pass_has_read_all_weights(opening_page):
+    trace = recordings()[0].trace
+    assert opening_page.evaluate(ACCEPTED, packed(trace)) == [0, len(trace["steps"][0]["path"]) - 1]
 
 
 def test_a_first_visit_begins_with_it_where_motion_is_wanted_and_any_key_ends_it(shipped_address, open_page):

@@ -97,6 +97,10 @@ def test_keys_move_from_step_to_step(show):
     page.wait_for_function(FINISHED)  # reduced motion shows the end at once
     page.locator(".race-view").focus()
     shown = page.locator(".race-lane").first.locator("dd").nth(1)
+    fill, ground = ("(part) => getComputedStyle(part)." + name for name in ("fill", "backgroundColor"))
+    for kind in ("one", "many"):
+        bar = page.locator(f".race-ticks .{kind}.on").first.evaluate(fill)
+        assert page.locator(f".race-key .{kind}").evaluate(ground) == bar
     page.locator(".race-scrub").evaluate("(bar) => { bar.value = 0; bar.dispatchEvent(new Event('input')); }")
     page.locator(".race-view").focus()
     assert shown.inner_text() == "0"
@@ -190,6 +194,8 @@ def test_an_n_gram_s_guess_has_its_mark_and_colour_and_stays_before_a_line_break
     wanted = "rgb({}, {}, {})".format(*(int(colour[i : i + 2], 16) for i in (1, 3, 5)))
     assert page.locator(".race-lane .draft .race-mark").first.evaluate(border) == wanted
     assert not any("\n" in text for text in page.locator(".race-mark").all_text_contents())
+    sign = "(part) => getComputedStyle(part, '::before').content"
+    assert page.locator(".race-lane .draft .race-break").first.evaluate(sign) == '"⏎"'
     text = "".join(node["text"] for step in plain["trace"]["steps"] for node in step["nodes"])
     assert page.locator(".race-text").last.text_content().endswith(text)
 
@@ -254,6 +260,8 @@ def test_overhead_is_tokens_per_step_over_speedup(calculate):
     kept = make_trace()["output"]["tokens_per_step"]
     found = calculate(overhead, ours, plain, {"middle": 2, "low": 2, "high": 2, "runs": 2})
     assert found["middle"] == pytest.approx(kept / 2)
+    said = "(a, b) => comparison([a, a, b].map(timetable), 2).sentence"
+    assert "costs 1.00 steps of Medusa and keeps" in calculate(said, ours, plain)
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,14 @@ def test_a_phone_shows_the_tree_first_and_the_mask_by_a_swipe(shared):
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_only_a_phone_says_that_a_phase_is_to_be_tapped(shared):
+    border = "(button) => getComputedStyle(button).borderTopStyle"
+    for size, shown in ((PHONE, True), (SMALL, False)):
+        page = shared(size)
+        assert page.locator(".mdv-phasehint").is_visible() == shown
+        assert (page.locator(".mdv-phase").first.evaluate(border) == "solid") == shown
+
+
 def test_a_tablet_shows_text_and_tree_above_the_player_and_the_prompt(shared):
     page = shared(TABLET)
     shown = (

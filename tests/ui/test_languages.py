@@ -89,6 +89,12 @@ def test_a_translation_has_the_places_of_its_text_and_no_text_stands_twice(tag):
     assert sum(map(len, parts)) == len(texts)
 
 
+def test_a_phase_has_one_name_on_its_button_and_in_the_times(tag):
+    texts = texts_of(tag)
+    for name in ("propose", "verify", "accept", "commit"):
+        assert texts[name.capitalize()] == texts[name]
+
+
 def shown_by_components(page: gr.Blocks) -> set[str]:
     """Labels, help, placeholders, entries of menus and words on buttons, as gradio is told of them."""
     found = set()

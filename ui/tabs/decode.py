@@ -57,7 +57,10 @@ def build(
     start = recorded[0].settings if recorded else {}
     with gr.Row(elem_classes=["desk", "watch"]):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            mode = gr.Radio(MODES, value=COMPLETE, show_label=False, container=False, elem_id="decode-mode")
+            mode = gr.Radio(
+                MODES, value=COMPLETE, label="What to write", show_label=False, container=False,
+                elem_id="decode-mode",
+            )  # fmt: skip
             with gr.Column(elem_classes=["mode", "when-complete"]):
                 bar = run_bar(session, "decode", "Run", start.get("prompt"))
                 picker = recorded_menu(recorded)

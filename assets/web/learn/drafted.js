@@ -24,7 +24,7 @@ function factsOfCopied(step) {
   const kept = copied.filter((node) => node.accepted);
   if (!kept.length || kept.length === copied.length) return null;
   const [first] = copied;
-  return { copied: copied.length, copied_kept: kept.length, copied_back: first.origin.back, copied_text: lineText(step, kept.map((node) => node.id)) };
+  return { copied: copied.length, copied_kept: kept.length, copied_back: first.origin.back, copied_text: namedLine(step, kept.map((node) => node.id)) };
 }
 
 // A place after which the text had gone on in two ways: both are in the draft, and one of them was kept.
@@ -35,7 +35,7 @@ function factsOfFork(step) {
     if (!b) continue;
     const kept = copied.filter((node) => node.accepted);
     return { fork: named(step.nodes[a.parent]), fork_a: named(a), fork_b: named(b), fork_kept: named(a.accepted ? a : b), fork_count: copied.length,
-      fork_keeps: kept.length, fork_text: lineText(step, kept.map((node) => node.id)) };
+      fork_keeps: kept.length, fork_text: namedLine(step, kept.map((node) => node.id)) };
   }
   return null;
 }

@@ -3,7 +3,7 @@
 
 const percent = (share) => Math.round(100 * share) + " %";
 const named = (node) => ({ token: visible(node.text, node.token_id) });
-const lineText = (step, line) => ({ token: visible(line.map((i) => step.nodes[i].text).join("")) });
+const namedLine = (step, line) => line.map((i) => named(step.nodes[i]));
 const guessRank = (node) => node.origin.rank ?? 0;
 const isFirst = (node) => guessRank(node) === 0;
 
@@ -66,8 +66,9 @@ function factsOfMethods({ methods }) {
 function factsOfLearning({ accuracies, head_decay: decay, trainings }) {
   const rights = accuracies.map((row) => row[0]);
   const worst = largest(trainings, (row) => row.loss);
+  const joint = trainings.find(({ label }) => label.startsWith("Medusa-2"));
   return {
     decay, heads_known: rights.length, last_right: percent(rights.at(-1)), chance: percent(rights[0] ** rights.length),
-    worst: worst.label, worst_loss: decimal(worst.loss), plain_loss: decimal(trainings[0].loss),
+    worst: worst.label, worst_loss: decimal(worst.loss), joint_loss: decimal(joint?.loss), plain_loss: decimal(trainings[0].loss),
   };
 }

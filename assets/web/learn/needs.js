@@ -52,7 +52,7 @@ function factsOfSecond(step, { steps }) {
     second_pays: keptAlone(step) < step.path.length && !first.accepted,
     second: named(node), second_id: node.id, first: named(first), rank: guessRank(node) + 1, head: node.origin.head,
     parent: named(step.nodes[node.parent]), family_id: node.parent, alone: keptAlone(step),
-    kept: step.path.length, kept_text: lineText(step, step.path),
+    kept: step.path.length, kept_text: namedLine(step, step.path),
     second_steps: others.length, no_second_steps: steps.length - others.length, firsts_keep: firstsKeep, tree_keeps: treeKeeps,
   };
 }
@@ -86,8 +86,8 @@ function factsOfSeer(step) {
     if (!cousin) continue;
     const above = (id) => lineage(parents, id).reverse();
     return {
-      seer: named(seer), seer_id: seer.id, seer_line: lineText(step, above(seer.parent)), seen: seer.depth + 1, so_far: seer.id + 1,
-      cousin: named(cousin), cousin_id: cousin.id, cousin_line: lineText(step, above(cousin.id)),
+      seer: named(seer), seer_id: seer.id, seer_line: namedLine(step, above(seer.parent)), seen: seer.depth + 1, so_far: seer.id + 1,
+      cousin: named(cousin), cousin_id: cousin.id, cousin_line: namedLine(step, above(cousin.id)),
     };
   }
   return null;
@@ -137,7 +137,7 @@ function factsOfFailed(step) {
 function factsOfPath({ path, nodes, emitted, bonus, cache_length: before }) {
   if (!bonus || path.length < 2 || path.length === nodes.length || path.length !== emitted.length) return null;
   return {
-    kept: path.length, kept_text: lineText({ nodes }, path), during: before + nodes.length, after: before + path.length,
+    kept: path.length, kept_text: namedLine({ nodes }, path), during: before + nodes.length, after: before + path.length,
     dropped: nodes.length - path.length, end_id: path.at(-1),
   };
 }

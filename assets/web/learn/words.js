@@ -4,16 +4,19 @@ const PIECES = /(\{\w+\}|\[\[[^\]]+\]\]|\$\w+\$)/;
 
 // `link(id, shown)` makes the link of a term.
 function sentence(text, facts, link) {
-  return text.split(PIECES).filter(Boolean).map((piece) => {
+  return text.split(PIECES).filter(Boolean).flatMap((piece) => {
     if (piece.startsWith("[[")) {
       const [id, shown = id] = piece.slice(2, -2).split("|");
       return link(id, shown);
     }
     if (piece.startsWith("$")) return formula(piece.slice(1, -1), facts);
-    if (/^\{\w+\}$/.test(piece)) return factNode(facts[piece.slice(1, -1)], piece);
+    if (/^\{\w+\}$/.test(piece)) return factNodes(facts[piece.slice(1, -1)], piece);
     return piece;
   });
 }
+
+// Several tokens are a list, and each has its own box.
+const factNodes = (value, piece) => [value].flat().flatMap((one, i) => (i ? [" ", factNode(one, piece)] : factNode(one, piece)));
 
 function factNode(value, piece) {
   if (value === undefined) throw new Error(`no fact is called ${piece}`);

@@ -105,11 +105,11 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bot
     const chip = svg("rect", { class: "chip", width: wide, height: high, rx: 6 });
     const shown = place ? visible(node.text, node.token_id) : clip(visible(node.text, node.token_id), wide - 6, tokenFont(show.type));
     const words = svg("text", { class: "token", x: wide / 2, y: high / 2 + 4.5, "text-anchor": "middle", "font-size": show.type }, ...signed(shown));
-    const group = svg("g", { class: `mdv-node is-${i === 0 ? "root" : place ? "accepted" : "spare"}` }, chip, words);
+    const group = svg("g", {}, chip, words);
     const depth = step ? node.depth : 0;
     const tree = { x: inner.x + depth * pitch * scale, y: top + rows[i] * show.pitch[1] * scale };
     const end = place && { x: place.x + place.width - (widthOf(shown, tokenFont(show.type)) + wide) / 2, y: place.y - high / 2 - 4.5 };
-    return { group, chip, end, tree, born: { x: tree.x, y: top - 12 }, depth };
+    return { group, chip, end, tree, born: { x: tree.x, y: top - 12 }, depth, isRoot: i === 0 };
   });
   const edges = parts.flatMap((each, i) => (step && i > 0 ? [edgeBetween(parts[step.nodes[i].parent].tree, each.tree, show.chip, scale)] : []));
   const lines = svg("g", { class: "mdv-showedges" }, ...edges);
@@ -130,7 +130,8 @@ function passOf(lane, pass, number, { inner, top, show, text, widest, pitch, bot
   return { part, paint };
 }
 
-function paintNode({ group, chip, end, tree, born, depth }, share, scale) {
+function paintNode({ group, chip, end, tree, born, depth, isRoot }, share, scale) {
+  group.setAttribute("class", `mdv-node is-${isRoot ? "root" : end && share >= JUDGED_AT ? "accepted" : "spare"}`);
   const start = (depth * MOVED_IN) / 8;
   const came = eased((share - start) / (MOVED_IN - start));
   const gone = eased((share - JUDGED_AT) / (1 - JUDGED_AT));

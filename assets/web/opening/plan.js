@@ -39,7 +39,7 @@ function openingWords({ plain, tree, tokens, isTimed }, time) {
   if (time < 4.5) return say`To write one token, a language model reads all its weights once. Then it begins again.`;
   if (time < 9) return say`Medusa’s heads guess the next tokens from what the last pass left: a tree of guesses.`;
   if (time < 13.5) return say`One pass of the model checks the whole tree: it reads the weights once and keeps what it would have written.`;
-  if (time < plain.end) return say`The rest is dropped. Both write the same text: only the number of passes differs.`;
+  if (time < plain.end) return say`The rest is dropped. Both write the same text, Medusa in fewer passes.`;
   const counted = say`${plural(tokens.length, "token")} in ${tree.passes.length} passes, not ${plain.passes.length}.`;
   if (!isTimed) return counted;
   const faster = plain.end / tree.end, longer = (tree.end / tree.passes.length) / (plain.end / plain.passes.length);

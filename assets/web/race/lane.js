@@ -40,10 +40,12 @@ function buildLane(table, span, differs) {
 }
 
 // A token with the mark of where it came from. Leading blanks stay outside the mark, as they
-// may hang at a line's end, and so do final line breaks: the mark would begin the next line.
+// may hang at a line's end, and so do final line breaks: the mark would begin the next line. The mark holds a sign for
+// them that is no part of the text.
 function buildToken(text, label, drafted) {
   const [, lead, core, breaks] = text.match(/^(\s*?)(\S[^]*?|[^\S\n]*)(\n*)$/);
-  const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core);
+  const sign = breaks && html("span", { class: "race-break", "data-sign": "⏎".repeat(breaks.length) });
+  const mark = html("span", { class: "race-mark", "data-head": (drafted && label) || null }, core, sign);
   return html("span", { class: drafted ? "race-token draft" : "race-token root" }, lead, mark, breaks);
 }
 

@@ -87,7 +87,7 @@ function comparison(tables, baseline) {
   const [kept, before] = [ours, base].map((table) => wholeFigures(table).perStep.toFixed(2));
   const [against, cost, words] = tables.length > 2
     ? [say`speed of the first lane ÷ the second’s`, say`step ÷ the second lane’s step`,
-      say`one step of ${ours.name} costs ${middleWords(overhead)} of ${base.name} and keeps ${kept} tokens, against ${before}`]
+      say`one step of ${ours.name} costs ${middleWords(overhead)} steps of ${base.name} and keeps ${kept} tokens, against ${before}`]
     : [say`speedup`, say`overhead (step ÷ plain step)`, say`one tree step costs ${middleWords(overhead)} plain steps and keeps ${kept} tokens`];
   const result = { speedup, overhead, against, cost, tone: "even" };
   const [low, middle, high] = ["low", "middle", "high"].map((part) => Number(speedup[part].toFixed(decimalsOf(speedup)))); // as shown

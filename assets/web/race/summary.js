@@ -53,7 +53,7 @@ const runsWords = (tables) => say`${plural(tables[0].runs.length, "run")} of eac
 
 function recordedWords({ model, dtype, machine, threads, torch, date }) {
   const computer = [machine, plural(Number(threads), "thread"), `torch ${torch}`].join(", ");
-  return say`Recorded, not measured here: ${model} in ${dtype} on ${computer}, ${date}. Compare measures this prompt on this machine.`;
+  return say`Recorded, not measured here: ${LANGUAGE.tell(model)} in ${dtype} on ${computer}, ${date}. Compare measures this prompt on this machine.`;
 }
 
 function buildKey(drafter) {
@@ -61,5 +61,6 @@ function buildKey(drafter) {
   for (const node of [plain, draft]) node.classList.add("on");
   return html("p", { class: "race-key", "data-drafter": drafter },
     plain, ` ${say`chosen by the model itself`} · `, draft, ` ${say`accepted guess; k is its head or drafter, not shown next to digits`} `,
-    "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`);
+    "· ", say`a bar is one forward pass: as wide as its time, as tall as the tokens it kept`, " · ",
+    html("i", { class: "one" }), ` ${say`one token`} · `, html("i", { class: "many" }), ` ${say`several tokens`}`);
 }
