@@ -328,7 +328,7 @@ def test_measuring_fills_the_charts_and_finds_the_best_size(address, open_page, 
     page = open_trees(open_page(address))
     monkeypatch.setattr(timing, "EFFORT", replace(timing.EFFORT, rounds=2))
     page.click("#trees-run")
-    says(page, "#trees-status", "Measured in 2 rounds")
+    says(page, "#trees-status", "Measured in 2 of 2 rounds")
     chart_has(page, "#trees-speed", "best:")
     chart_has(page, "#trees-time", "measured median")
     says(page, "#trees-source", "Step times:")

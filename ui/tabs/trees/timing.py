@@ -18,6 +18,7 @@ from medusa_core.trees.budget import unsteady
 from ui.records.examples import example_texts
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
+from ui.records.words import Words, amount, sentences
 from ui.runs.session import Session
 from ui.tabs.trees.head_stats import ASSUMED, HeadStats, best_size, frozen, machine_line
 
@@ -73,16 +74,13 @@ def _measure(
         return
     points, complete = found.latency, found.rounds
     stats = replace(stats, latency=tuple(points), machine=machine_line(measured_on(engine)), figures=None)
-    best = best_size(stats)
-    rounds = f"{complete} of {EFFORT.rounds} rounds" if complete < EFFORT.rounds else f"{complete} rounds"
-    words = f"Measured in {rounds} on {stats.machine}."
-    if best is not None:
-        words += (
-            f" Best size: {counted(best.nodes, 'node')}, {best.tokens_per_second:,.0f} tokens/s expected."
-        )
+    words = [Words("Measured in {0} of {1} rounds on {2}.", complete, EFFORT.rounds, stats.machine)]
+    if best := best_size(stats):
+        speed = f"{best.tokens_per_second:,.0f}"
+        words.append(Words("Best size: {0}, {1} tokens/s expected.", amount(best.nodes, "node"), speed))
     if warning := unsteady(points):
-        words += f" But {warning}."
-    yield Measured(status=words, stats=stats)
+        words.append(Words("But {0}.", warning))
+    yield Measured(status=sentences(*words), stats=stats)
 
 
 def measuring_words(found: HeadMeasurement, text: str) -> str:
