@@ -31,7 +31,7 @@ function alternativesAt({ step, config }, i) {
   const { head, by } = step.nodes[i].origin;
   const guesses = isKnown(head) && !methodOf(by).sequential ? guessesOf(step, head) : rivals;
   const known = new Map(guesses.map((node) => [node.token_id, node]));
-  const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: row.p[k] }))
+  const model = row.token_ids.map((token, k) => ({ token, text: row.texts[k], p: byToken.get(token)?.p ?? row.p[k] })) // a node’s p has more digits
     .filter(({ p }) => !(truncationOf(config).length && p < IMPOSSIBLE));
   const others = guesses.filter((node) => !row.token_ids.includes(node.token_id)).slice(0, 3);
   if (![...row.token_ids, ...others.map((node) => node.token_id)].includes(step.nodes[i].token_id)) others.push(step.nodes[i]);
@@ -51,9 +51,11 @@ function alternativesTable(scene, i) {
   const width = (value) => Math.min(100, (100 * (value ?? 0)) / most);
   const track = (value, kind) => html("span", { class: "mdv-track" }, html("span", { class: "mdv-fill " + kind, style: `width:${width(value)}%` }),
     kind === "of-model" && isKnown(bar) ? html("span", { class: "mdv-bar", style: `left:${width(bar)}%` }) : null);
+  // What was rounded to 1 beside other tokens that are possible is not 1.
+  const modelP = ({ p, node }) => (p === 1 && node === null && rows.some((each) => each.p < 1 && each.p > IMPOSSIBLE) ? shortP(0.9999) : probability(p));
   const lines = rows.map((row) => html("tr", { class: row.node === i ? "chosen" : null, "data-node": row.node },
     html("th", { scope: "row", class: "mdv-barname" }, visible(row.text, row.token), row.node === null ? "" : html("small", {}, " " + say`node ${row.node}`)),
-    html("td", {}, track(row.p, "of-model"), html("span", { class: "mdv-num" }, isKnown(row.p) ? probability(row.p) : "< " + probability(least))),
+    html("td", {}, track(row.p, "of-model"), html("span", { class: "mdv-num" }, isKnown(row.p) ? modelP(row) : "< " + probability(least))),
     html("td", {}, track(row.q, "of-head"), html("span", { class: "mdv-num" }, isKnown(row.q) ? probability(row.q) : "–"))));
   const parent = step.nodes[step.nodes[i].parent];
   const processed = processedWords(scene.config, step.after.find((row) => row.node === parent.id));

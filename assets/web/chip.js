@@ -32,6 +32,12 @@ function chipTag(scene, node) {
   return node.id === 0 ? say`base model` : nodeTag(node);
 }
 
+// The same where its word has no room.
+function shortTag(scene, { origin }) {
+  if (isPlacing(scene)) return "";
+  return isKnown(origin.head) && isKnown(origin.rank) ? "#" + (origin.rank + 1) : origin.label ?? "";
+}
+
 // The chip of a node: that of the previous step, changed where it differs, since new parts cost the browser a layout.
 function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   const { step, verdict, index, stage } = scene;
@@ -83,7 +89,8 @@ function chipTexts(scene, style, node, mark) {
   const right = style.width - 7;
   const beforeNumber = right - (number ? widthOf(number, SMALL) + 4 : 0); // right end of the room for the origin
   const left = airy ? 8 : indent + 40; // a dense chip has the token's beginning before it
-  const tag = clip(chipTag(scene, node), beforeNumber - left, SMALL);
+  const tagRoom = beforeNumber - left;
+  const tag = [chipTag(scene, node), shortTag(scene, node)].find((each) => widthOf(each, SMALL) <= tagRoom) ?? "";
   const tagEnd = airy ? left : beforeNumber;
   const room = airy ? right + 2 - indent : tagEnd - widthOf(tag, SMALL) - 8 - indent;
   const low = airy ? 31 : 17;
@@ -111,7 +118,7 @@ const tokenFont = (size) => `600 ${size}px ui-monospace, monospace`;
 // Token text with paler blanks; textContent is the visible form.
 const signed = (shown) => runs(shown).map((part) => svg("tspan", { class: part.sign ? "sign" : null }, part.text));
 
-function bonusOf({ step, stage }, plan) {
+function bonusOf({ step, stage, config }, plan) {
   const { bonus, style } = plan;
   if (!bonus || stage < STAGE.next) return [];
   const d = edgePath(plan, plan.depths[plan.end], plan.rowOf.get(plan.end), bonus.depth, bonus.row);
@@ -120,7 +127,7 @@ function bonusOf({ step, stage }, plan) {
   const body = svg("g", { class: "mdv-chipbody" }, svg("rect", { class: "outer", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 10 }),
     svg("rect", { class: "inner", width: style.width, height: style.height, rx: 7 }));
   const airy = style.lines === 2;
-  const label = style.slim ? "" : airy ? say`bonus: next root` : say`next root`;
+  const label = style.slim ? "" : !drafts(config.method) ? say`next token` : airy ? say`bonus: next root` : say`next root`;
   const left = style.slim ? 3 : 9;
   const room = airy ? style.width - 2 * left : style.width - 28 - widthOf(label, SMALL);
   const words = clip(visible(step.bonus.text, step.bonus.token_id), room, tokenFont(style.token));

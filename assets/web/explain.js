@@ -104,14 +104,14 @@ function explainMatch(scene, i) {
   return say`${start} ${rule} → rejected.${fallout(scene, i)}`;
 }
 
-// What the model chose instead: a sibling that passed, or the bonus where the path ended.
-function ownChoice({ step, verdict, hypothetical }, i) {
+// What the model chose instead: a sibling that passed, the bonus where the path ended, or the likeliest token where that decides.
+function ownChoice({ step, verdict, ruling, hypothetical }, i) {
   const parent = verdict.parents[i];
   const sibling = step.nodes.findIndex((_, j) => j > 0 && verdict.parents[j] === parent && verdict.passes[j]);
   if (sibling > 0) return quoted(step.nodes[sibling]);
-  const said = hypothetical && (step.after || []).find((row) => row.node === parent);
-  if (said) return quoted({ text: said.texts[0], token_id: said.token_ids[0] });
-  if (step.bonus && step.path.at(-1) === parent) return quoted(step.bonus);
+  if (!hypothetical && step.bonus && step.path.at(-1) === parent) return quoted(step.bonus);
+  const said = ruling === "greedy" && step.after?.find((row) => row.node === parent);
+  if (said && said.token_ids[0] !== step.nodes[i].token_id) return quoted({ text: said.texts[0], token_id: said.token_ids[0] }); // else they tie
   return say`another token`;
 }
 
@@ -147,10 +147,13 @@ const joined = (nodes) => "“" + visible(nodes.map((node) => node.text).join(""
 function summarise(scene) {
   const { index, steps } = scene;
   const step = steps[index];
-  const kept = emittedNodes(step);
-  const left = step.path.slice(kept.length);
-  const cut = left.length ? say`; ${left.length} more accepted, ${cutsOf(scene.trace, index).get(left[0])}` : "";
+  const cuts = cutsOf(scene.trace, index);
+  const kept = emittedNodes(step).filter((node) => !cuts.has(node.id));
+  const reasons = [...cuts.values()];
+  const cut = [...new Set(reasons)].map((reason) => [reasons.filter((each) => each === reason).length, reason])
+    .map(([count, reason]) => (kept.length ? say`; ${count} more accepted, ${reason}` : say`; ${count} accepted, ${reason}`)).join("");
   const size = plural(sizeOf(step) - 1, "guess", "guesses");
+  if (!kept.length) return say`Step ${index + 1} of ${steps.length}: ${size}, no token kept${cut}`;
   return say`Step ${index + 1} of ${steps.length}: ${size}, ${plural(kept.length, "token")} kept: ${joined(kept)}${cut}`;
 }
 

@@ -21,6 +21,8 @@ function makeKvStrip(store) {
     if (inSight && waiting) redraw();
   }, { rootMargin: "200px" }).observe(card);
 
+  listenWhile(card, "beforeprint", () => waiting && redraw(true), { target: window });
+
   function redrawSoon() {
     if (waiting) return;
     waiting = true;
@@ -28,8 +30,8 @@ function makeKvStrip(store) {
   }
 
   // A run that has just begun has no step yet; its first step asks again.
-  function redraw() {
-    waiting = !inSight;
+  function redraw(anyway = false) {
+    waiting = !inSight && !anyway;
     if (waiting || !latest?.step) return;
     shown = kvPicture(latest, room.width, STAGE.commit);
     box.replaceChildren(shown);

@@ -41,5 +41,11 @@ function treeLegend() {
   const row = html("div", { class: "mdv-legend mdv-treelegend" }, ...entries);
   // Plain decoding has only the root; rejection sampling tries guesses one by one, other rules judge all of them.
   const [tried, judged] = [["orphan", "spare"], ["untried"]].map((others) => entries.filter((_, k) => !others.includes(items[k][0])));
-  return { row, draw: ({ config, ruling }) => row.replaceChildren(...(!drafts(config.method) ? entries.slice(0, 1) : ruling === "rejection" ? tried : judged)) };
+  let labels = { of: null, words: null };
+  function draw({ trace, config, ruling, step }, slim) {
+    // A step without guesses keeps the words of the one before, so that nothing jumps; slim chips have no labels.
+    labels = { of: trace, words: labelWords(step.nodes) ?? (labels.of === trace ? labels.words : null) };
+    row.replaceChildren(...(!drafts(config.method) ? entries.slice(0, 1) : ruling === "rejection" ? tried : judged), ...(labels.words && !slim ? [labels.words] : []));
+  }
+  return { row, draw };
 }

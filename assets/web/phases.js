@@ -125,7 +125,9 @@ function acceptWords({ step, ruling, config, hypothetical, verdict }) {
   const guesses = plural(step.nodes.length - 1, "guess", "guesses");
   const tried = verdict.kinds.filter((kind, i) => i > 0 && kind !== "untried").length;
   if (ruling === "rejection") return say`${rule} Guesses are tried from the root on; where one passes, its children follow: ${tried} of ${guesses} tried, ${passed} passed, ${plural(verdict.path.length, "token")} kept.`;
-  return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${plural(verdict.path.length, "token")}.`;
+  const kept = plural(verdict.path.length, "token");
+  if (passed === 1) return say`${rule} 1 of ${guesses} passes by itself; kept is the longest path from the root on which all pass: ${kept}.`;
+  return say`${rule} ${passed} of ${guesses} pass by themselves; kept is the longest path from the root on which all pass: ${kept}.`;
 }
 
 function commitWords(scene) {

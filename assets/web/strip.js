@@ -229,7 +229,9 @@ function makeStrip(store) {
     // In the box's own pixels, whatever lecture mode's zoom is.
     const within = (y) => ((y - seen.top) * box.offsetWidth) / seen.width + box.scrollTop;
     const { top, bottom } = group.getBoundingClientRect();
-    reveal(box, 0, within(top), 0, within(bottom), 24, false);
+    const [before, line] = [box.scrollTop, parseFloat(getComputedStyle(box).lineHeight)];
+    reveal(box, 0, within(top), 0, within(bottom), line, false);
+    if (box.scrollTop !== before) box.scrollTop = Math.floor(box.scrollTop / line + 0.1) * line; // no line is cut at the top
   }
 
   return { card, draw };

@@ -88,7 +88,7 @@ const nameOf = (origin) => say(methodOf(origin.by).title);
 function proposer({ origin }) {
   if (isKnown(origin.head)) return isKnown(origin.rank) ? say`Head ${origin.head}’s guess ${origin.rank + 1}` : say`Head ${origin.head}’s guess`;
   const by = nameOf(origin);
-  return isKnown(origin.rank) ? say`Guess ${origin.rank + 1} of ${by}` : say`A guess of ${by}`;
+  return isKnown(origin.rank) ? say`Guess ${origin.rank + 1} by ${by},` : say`A guess by ${by},`;
 }
 
 function originTag({ origin }) {

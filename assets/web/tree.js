@@ -155,7 +155,6 @@ function makeTree(store, whole = false) {
   function draw(scene, changed, afterwards) {
     latest = scene;
     if (!scene.step) return clear();
-    legend.draw(scene);
     const { lit } = scene;
     hint.textContent = say(numberHint(scene));
     const revealed = changed.has("node") && isLarge(scene.step) && scene.state.node !== null && !groups.has(scene.state.node);
@@ -163,6 +162,7 @@ function makeTree(store, whole = false) {
       const plan = rebuild(scene);
       afterwards.push(() => [0, plan.end].forEach((i) => show(plan, i)));
     }
+    legend.draw(scene, zoom.plan.style.slim);
     for (const [i, group] of groups) {
       group.classList.toggle("lit", i === lit);
       group.classList.toggle("family", scene.family.has(i));

@@ -28,7 +28,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
       + say`Over whole runs of all texts that were measured, this method is ${decimal(beside.speedup)} times as fast: its step takes ${decimal(treeMs)} ms where a plain one takes ${decimal(plainMs)}.` + " " + LANGUAGE.tell(beside.source);
   }
   if (overhead) {
-    const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side measures both with your prompt.` + (beside.faster ? " " + LANGUAGE.tell(beside.faster) : "");
+    const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side in Compare measures both with your prompt.` + (beside.faster ? " " + LANGUAGE.tell(beside.faster) : "");
     if (!stepMs || stepMs < SLOWED * treeMs) return estimate;
     return estimate + " " + say`In this run a step took ${decimal(stepMs)} ms (median): it shared the processor with the drawing of this page.`;
   }
@@ -36,7 +36,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
   const perStep = say`${decimal(mean)} tokens a step is not yet a speedup: a step with a tree takes longer than a plain one.`;
   if (!beside) return perStep + " " + say`This file holds no time of a plain step, so there is no estimate.`;
   if (beside.untimed) return perStep + " " + LANGUAGE.tell(beside.untimed);
-  return perStep + " " + say`Steps of this model and method have not been timed on this machine, so there is no estimate: Side by side measures it.`;
+  return perStep + " " + say`Steps of this model and method have not been timed on this machine, so there is no estimate: Side by side in Compare measures it.`;
 }
 
 // Whether a run with these settings writes what plain decoding would, in one sentence.

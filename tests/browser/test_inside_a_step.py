@@ -138,6 +138,7 @@ def test_nothing_is_judged_before_its_phase(show):
 
 def test_other_drafters_have_the_phases_they_go_through(show):
     page = show("plain")
+    assert page.locator(".mdv-bonus .small").text_content() == "next token"
     press(page, ".")
     assert phase(page) == ("0", "verify")
     assert page.locator(".mdv-phase:visible").evaluate_all("all => all.map((b) => b.dataset.phase)") == [
@@ -148,6 +149,8 @@ def test_other_drafters_have_the_phases_they_go_through(show):
         if page.locator(".mdv-node").count() > 1:
             break
         press(page, "ArrowRight")
+    tag = page.locator(".mdv-treelegend code").inner_text()  # the legend says what it means
+    assert tag in page.locator(".mdv-node .small:not(.num)").all_text_contents()
     press(page, ".")
     assert "N-grams of the text" in words(page, "phase")
     assert "hidden state" not in words(page, "phase") + words(page, "shapes")

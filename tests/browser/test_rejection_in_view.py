@@ -126,7 +126,7 @@ def test_two_numbers_are_printed_with_the_fewest_digits_that_compare(page):
 def test_the_view_tells_what_was_compared_and_whose_guess_it_was(page):
     page.locator(".mdv-node[data-node='1']").click()
     # The view is drawn again in a later frame.
-    says(page, "#host", "Guess 1 of Draft model")
+    says(page, "#host", "Guess 1 by Draft model, “")
     said = page.locator("#host").inner_text()
     assert "p/q" in said
     assert "the draft model’s 1st token, its draw 1" in said

@@ -133,6 +133,27 @@ def test_a_dynamic_tree_is_made_again_and_its_link_has_its_nodes(page):
     assert made.items() <= carried.settings.items()
 
 
+def test_a_reply_of_a_chat_is_made_again_with_its_prompt_and_its_stop_string(page, tmp_path):
+    trace = json.loads(json.dumps(TRACE))
+    spelled = page.evaluate("(trace) => textOf(trace)", trace)
+    trace["output"] |= {"finish_reason": "stop", "text": spelled[:-3]}
+    [[python, command]] = page.evaluate(TEXTS, [trace, ["hello"]])
+    program = ast.parse(python)
+    words = {word.arg: word.value for node in ast.walk(program) for word in getattr(node, "keywords", [])}
+    assert ast.literal_eval(words["stop"]) == spelled[-3:]
+    script = f"python() {{ printf '%s\\0' \"$@\"; }}\n{command}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, check=True)
+    assert build_parser().parse_args(done.stdout.decode().split("\0")[2:-1]).stop == [spelled[-3:]]
+    made = {"method": "medusa", "mode": "chat"}
+    parts = page.evaluate(
+        "([made, trace]) => linkParts({ run: 'mine', index: 0, made, trace }, { method: 'medusa' })",
+        [made, trace],
+    )
+    assert parts == {"prompt": trace["prompt"]["text"]}
+    limits = page.evaluate("(trace) => linkLimits({ run: 'mine', note: '', index: 0, trace })", trace)
+    assert limits.endswith("It does not carry the stop string that ended the run.")
+
+
 def test_names_and_values_of_a_forged_trace_stay_words(page, tmp_path):
     forged = json.loads(json.dumps(TRACE))
     forged["model"] |= {"base": "x; touch y", "heads": "$(touch y)"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 
 import pytest
 from page_messages import step_messages
@@ -58,7 +59,9 @@ def test_accepted_tokens_that_are_not_in_the_text_are_shown_as_cut(view, tell, r
         shown = "accepted, " + cut[node] if node in cut else "accepted"
         assert label.endswith(", " + shown)
     assert view.locator(".mdv-node.is-cut").count() == len(cut)
-    assert cut[7] in view.locator("[data-role=summary]").inner_text()
+    left = "".join(f"; {n} more accepted, {why}" for why, n in Counter(cut[i] for i in sorted(cut)).items())
+    kept = "".join(("abcd" * 3)[node] for node in (0, 1, 4, 7) if node not in cut)
+    assert view.locator("[data-role=summary]").inner_text().endswith(f" kept: “{kept}”{left}")
     view.locator('.mdv-node[data-node="7"]').click()
     view.wait_for_selector('.mdv-node.pinned[data-node="7"]')
     assert view.locator("[data-role=verdict]").inner_text() == "accepted, " + cut[7]
@@ -86,6 +89,42 @@ def test_the_root_is_no_guess_and_one_is_not_plural(view, tell):
     )
     tell(make_trace(2))
     assert view.locator("[data-role=summary]").inner_text().startswith("Step 1 of 2: 11 guesses, ")
+
+
+def test_a_dead_branch_names_the_models_choice_and_each_p_is_printed_in_one_way(view, tell):
+    """In a greedy run; node 6 follows node 2, which is rejected."""
+    trace = make_trace(1, acceptance="match")
+    step = trace["steps"][0]
+    said = {"token_ids": [900, 901], "texts": [" owl", " fox"], "p": [1.0, 2e-6], "log_z": [], "entropy": []}
+    step["after"] = [
+        {**said, "node": 0, "token_ids": [step["nodes"][1]["token_id"], 901]},
+        {**said, "node": 2},
+    ]
+    step["nodes"][1]["p"] = 0.999998
+    tell(trace)
+    shown = {}
+    for node in (1, 6):
+        view.locator(f'.mdv-node[data-node="{node}"]').click()
+        view.wait_for_selector(f'.mdv-node.pinned[data-node="{node}"]')
+        first = view.locator("[data-role=alternatives] tbody tr").first.locator("td").first
+        shown[node] = view.locator("[data-role=why]").inner_text(), first.inner_text()
+    assert "p = 0.999998." in shown[1][0]
+    assert shown[1][1] == "0.999998"
+    assert "its most likely token, and that was “␣owl” → rejected." in shown[6][0]
+    assert shown[6][1] == ">.999"  # recorded as 1, though another token is possible
+    tag = view.locator('.mdv-node[data-node="1"] .small').first.text_content()
+    assert tag == "#1"  # “guess 1” has no room
+    view.locator(".mdv-phase[data-phase=accept]").click()
+    drawn(view)
+    assert "1 of 11 guesses passes by itself;" in view.locator("[data-role=phase]").inner_text()
+
+
+def test_the_cache_is_drawn_for_the_printer_even_where_it_was_out_of_sight(view, tell):
+    view.set_viewport_size({"width": 760, "height": 300})
+    tell(make_trace(2))
+    assert view.locator(".mdv-kvpic").count() == 0
+    view.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert view.locator(".mdv-kvpic").count() == 1
 
 
 def test_a_run_that_broke_off_before_its_first_step_ends_with_its_sentence(view, tell):
@@ -177,7 +216,7 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(c
     assert counts == {"worth-mean": "2.00", "worth-overhead": "÷ 1.60×", "worth-speedup": "≈ 1.25×"}
     words = card.locator("[data-role=worth]").inner_text()
     assert words.startswith("An estimate: 2.00 tokens a step ÷ overhead 1.60 ≈ 1.25 times")
-    assert f"Side by side measures both with your prompt. {faster} " in words
+    assert f"Side by side in Compare measures both with your prompt. {faster} " in words
     assert words.endswith(
         "In this run a step took 9.00 ms (median): it shared the processor with the drawing of this page."
     )
@@ -186,9 +225,7 @@ def test_the_estimate_is_tokens_per_step_over_overhead_and_says_that_it_is_one(c
 def test_nothing_is_estimated_where_no_step_was_timed(view, tell, card_of):
     card = card_of({"timed_ms": None})
     assert card.locator("[data-count=worth-speedup], [data-count=worth-overhead]").count() == 0
-    assert (
-        "so there is no estimate: Side by side measures it" in card.locator("[data-role=worth]").inner_text()
-    )
+    assert "estimate: Side by side in Compare measures it" in card.locator("[data-role=worth]").inner_text()
     card_of({"timed_ms": None, "untimed": UNTIMED})
     view.wait_for_function(
         "(text) => document.querySelector('[data-role=worth]').innerText.endsWith(text)", arg=UNTIMED

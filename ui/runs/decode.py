@@ -42,10 +42,11 @@ FASTER = "The tree “auto”, here of {0} nodes, makes the most tokens per seco
 UNTIMED = (
     "“auto” was the tree that came with the heads: which one is fastest here is not known yet, since the "
     "machine had no quiet moment for timing its steps. If it stays so, close other programs and start the "
-    "app again, or compare in Side by side."
+    "app again, or use Side by side in Compare."
 )
 UNTIMED_DYNAMIC = (
-    "There is no estimate for a dynamic tree, whose steps are not timed beforehand: Side by side measures it."
+    "There is no estimate for a dynamic tree, whose steps are not timed beforehand: Side by side in Compare "
+    "measures it."
 )
 SLOWED = 0.2  # share of a run's time spent showing steps, above which its status names that time
 

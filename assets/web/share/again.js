@@ -8,6 +8,18 @@ const TREE_FILE = "medusa-tree.json";
 // Characters that change how the text around them is shown, or are not shown at all.
 const UNSEEN = /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 
+const endedByStop = ({ output }) => output?.finish_reason === "stop";
+const STOP_LEFT_OUT = phrase("It does not carry the stop string that ended the run.");
+
+// What ended a run at a stop string: that and what its last token has behind it, which no earlier place of the text holds.
+// A trace does not hold the stop strings themselves. Null where its tokens do not spell its text one by one.
+function stopTextOf(trace) {
+  if (!endedByStop(trace)) return null;
+  const { steps, output } = trace;
+  const text = textOf({ steps });
+  return text.startsWith(output.text) && text.slice(output.text.length) || null;
+}
+
 const hex = (number, digits) => number.toString(16).padStart(digits, "0");
 
 // A string of Python. JSON's escapes are Python's.
@@ -31,6 +43,8 @@ function recipeOf(trace, typed) {
   for (const own of [config.drafter.settings, config.acceptance.settings]) {
     for (const [name, value] of Object.entries(own)) if (NAME.test(name)) settings[name] = value;
   }
+  const stop = stopTextOf(trace);
+  if (stop !== null) settings.stop = stop;
   const named = TREE_NAME.test(settings.tree || "") && !NO_NAMES.includes(settings.tree);
   if (!named) delete settings.tree;
   const load = {};

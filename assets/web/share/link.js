@@ -5,10 +5,11 @@ const RECORDED = "recorded-"; // prefix of recorded runs' names (ui/tabs/shown_r
 const UNNAMED = ["heads", "budget", "tree", "mode", "method", "copies"]; // only for this page, or carried otherwise
 
 // The text after "#run=" in the link.
-function linkParts({ run, index, made }, defaults) {
+function linkParts({ run, index, made, trace }, defaults) {
   const step = index > 0 ? { step: index + 1 } : {};
   if (run.startsWith(RECORDED)) return { recorded: run.slice(RECORDED.length), ...step };
-  const { prompt, tree, budget } = made;
+  const { tree, budget } = made;
+  const prompt = made.prompt ?? trace.prompt.text; // a chat has no prompt of its own: the text that its messages became
   const method = wholeMethod(made.method, made.copies);
   const others = Object.values(METHODS).flatMap(({ settings }) => settings);
   const counts = (name) => !others.includes(name) || methodOf(method).settings.includes(name);
@@ -24,10 +25,11 @@ function linkParts({ run, index, made }, defaults) {
 }
 
 // What a link leaves out, in words.
-function linkLimits({ run, note, index }) {
+function linkLimits({ run, note, index, trace }) {
   const at = index > 0 ? say`It opens at step ${index + 1}.` + " " : "";
   if (run.startsWith(RECORDED)) return say`It carries the recorded run.` + " " + at + say`It does not carry what you tried out with the sliders.`;
-  const rest = say`It does not carry the model, its heads or a tree of your own.`;
+  const stopped = endedByStop(trace) ? " " + say(STOP_LEFT_OUT) : "";
+  const rest = say`It does not carry the model, its heads or a tree of your own.` + stopped;
   if (isRecording({ note })) return say`It carries prompt and settings of the run, not the file: send the trace along to show this very run.` + " " + at + rest;
   return say`It carries prompt and settings: whoever opens it presses Run.` + " " + at + rest;
 }

@@ -33,8 +33,8 @@ function makeShareMenu(view, page) {
     ]],
     [say`Film of these steps`, [button("film", say`Film (GIF)`, "step", film.make), film.range, film.under]],
     [say`Make it again`, [
-      button("python", say`Copy as Python`, "step", () => copy("Python", asPython(recipe()))),
-      button("command", say`Copy as command (bash, zsh)`, "step", () => copy(say`the command`, asCommand(recipe()))),
+      button("python", say`Copy as Python`, "step", () => copyRun("Python", asPython)),
+      button("command", say`Copy as command (bash, zsh)`, "step", () => copyRun(say`the command`, asCommand)),
       page.linkTo && button("link", say`Copy link`, "made", async () => { await copy(say`the link`, page.linkTo(state)); said.textContent += " " + linkLimits(state); }),
     ]],
   ];
@@ -118,6 +118,12 @@ function makeShareMenu(view, page) {
   async function copy(what, text) {
     copied.hidden = false;
     said.textContent = await toClipboard(text, copied) ? say`Copied ${what}:` : say`Here is ${what}: copy it by hand.`;
+  }
+
+  async function copyRun(what, write) {
+    const made = recipe();
+    await copy(what, write(made));
+    if (endedByStop(state.trace) && !("stop" in made.settings)) said.textContent += " " + say(STOP_LEFT_OUT);
   }
 
   async function openFile(file) {
