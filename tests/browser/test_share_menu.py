@@ -173,6 +173,8 @@ def test_names_and_values_of_a_forged_trace_stay_words(page, tmp_path):
 def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_address, open_page):
     page = open_page(private_address)
     page.wait_for_selector("#decode-view .mdv-node")
+    page.evaluate("location.hash = '#run=tree=%2Fetc%2Fpasswd'")
+    says(page, "#decode-status", "Nothing was taken")
     page.click("[data-act=next]")
     page.click(".mdv-shareopen")
     trace = parse_trace(saved(page, "json"), "")
@@ -200,6 +202,7 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     box = page.locator("#decode-prompt textarea")
     prompt = box.input_value()
     assert prompt == trace.prompt.text
+    assert not page.locator("#decode-status .text-line-words").inner_text()  # what the run before came to
 
     page.evaluate("link => { location.href = link }", link)  # only the part behind "#" changes
     page.wait_for_selector("#decode-view .is-note:text-is('recorded run')")

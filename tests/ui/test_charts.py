@@ -53,6 +53,17 @@ def test_phases_add_up_to_the_total(trace):
         assert min(phases) >= 0
 
 
+def test_a_recording_shows_shares_and_no_times_of_its_first_step(trace):
+    bars = charts.all_charts(trace, dark=False, recording=True)[1].data
+    assert list(bars[0].x) == list(range(2, len(trace["steps"]) + 1))
+    for shares, step in zip(zip(*(bar.y for bar in bars), strict=True), trace["steps"][1:], strict=True):
+        assert sum(shares) == pytest.approx(1)
+        assert shares[1] == pytest.approx(step["ms"]["verify"] / step["ms"]["total"])
+    assert not any(" ms" in bar.name + bar.hovertemplate for bar in bars)
+    first = charts.all_charts({**trace, "steps": trace["steps"][:1]}, dark=False, recording=True)[1]
+    assert not first.data
+
+
 def test_plain_decoding_says_why_there_is_nothing_to_show(plain):
     for figure in charts.all_charts(plain, dark=False)[2:]:
         assert not figure.data

@@ -74,8 +74,12 @@ class RunCounts:
         return -(-self.steps // MOST_BARS)
 
 
-def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
-    """The four charts in the order the page shows them."""
+def all_charts(trace: dict[str, Any], dark: bool, recording: bool = False) -> tuple[go.Figure, ...]:
+    """The four charts in the order the page shows them.
+
+    ``recording``: only shares of a step's time are drawn, as its milliseconds are another day's and
+    machine's, and none of the first step, which includes warming up. The card “So far” does the same.
+    """
     if not trace["steps"]:
         return (empty_figure(dark, "no finished run to draw"),) * 4
     counts = RunCounts(trace)
@@ -83,7 +87,7 @@ def all_charts(trace: dict[str, Any], dark: bool) -> tuple[go.Figure, ...]:
     of_guesses = (acceptance_by_depth(counts, dark), acceptance_by_rank(counts, dark))
     return (
         accepted_lengths(counts, dark),
-        milliseconds(counts, dark),
+        milliseconds(counts, dark, recording),
         *(of_guesses if counts.offered else (plain, plain)),
     )
 
@@ -115,20 +119,29 @@ def accepted_lengths(counts: RunCounts, dark: bool) -> go.Figure:
     return figure
 
 
-def milliseconds(counts: RunCounts, dark: bool) -> go.Figure:
+def milliseconds(counts: RunCounts, dark: bool, recording: bool = False) -> go.Figure:
     """Where the time of each step goes, stacked by phase; the legend carries the means."""
-    columns = list(zip(*(phases_of(ms["total"], ms) for ms in counts.ms), strict=True))
+    rows = [phases_of(ms["total"], ms) for ms in counts.ms[recording:]]
+    if not rows:
+        return empty_figure(dark, "the first step of a recording has no times")
+    if recording:
+        rows = [tuple(part / (sum(row) or 1.0) for part in row) for row in rows]
+    columns = list(zip(*rows, strict=True))
     whole = sum(map(sum, columns)) or 1.0
     figure = _figure(dark, barmode="stack")
     for phase, colour, column in zip(PHASES, palette(dark).phases, columns, strict=True):
         figure.add_bar(
-            x=means(counts.numbers, counts.together), y=means(column, counts.together),
-            name=f"{phase} {fmean(column):.1f} ms, {sum(column) / whole:.0%}",
+            x=means(counts.numbers[recording:], counts.together), y=means(column, counts.together),
+            name=f"{phase} {'' if recording else f'{fmean(column):.1f} ms, '}{sum(column) / whole:.0%}",
             marker_color=colour,
-            hovertemplate=f"step %{{x}}, {phase}: %{{y:.2f}} ms<br>{PHASE_HELP[phase]}<extra></extra>",
+            hovertemplate=f"step %{{x}}, {phase}: %{{y:{'.0%' if recording else '.2f'}}}"
+            f"{'' if recording else ' ms'}<br>{PHASE_HELP[phase]}<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title_text=_step_title(counts.together))
-    figure.update_yaxes(title_text="milliseconds")
+    if recording:
+        figure.update_yaxes(title_text="share of the step", tickformat=".0%")
+    else:
+        figure.update_yaxes(title_text="milliseconds")
     return figure
 
 

@@ -121,7 +121,10 @@ def build(
     painted = page_under_way().load(None, None, charts.dark, js=DARK_THEME)
     if recorded:
         painted.then(
-            lambda dark: charts.updates(recorded[0].trace, dark), charts.dark, list(charts.plots), **QUIET
+            lambda dark: charts.updates(recorded[0].trace, dark, recording=True),
+            charts.dark,
+            list(charts.plots),
+            **QUIET,
         )
         connect_recorded(recorded, figures, picker, settings, view, charts, [bar.status, bar.badge])
     return controls, cast("gr.Textbox", bar.prompt)

@@ -74,11 +74,11 @@ class ChartPanel:
                     ]
         return cls(tuple(plots), dark)
 
-    def updates(self, trace: dict[str, Any] | None, dark: bool) -> tuple[Any, ...]:
+    def updates(self, trace: dict[str, Any] | None, dark: bool, recording: bool = False) -> tuple[Any, ...]:
         """What to send to the plots: the figures of a finished run, nothing where there is none."""
         if trace is None:
             return tuple(gr.skip() for _ in self.plots)
-        return all_charts(trace, dark)
+        return all_charts(trace, dark, recording)
 
 
 def recorded_menu(recorded: list[Recording]) -> gr.Dropdown:
@@ -106,7 +106,7 @@ def connect_recorded(
 
     def show(name: str, dark: bool, page: PageFigures) -> tuple[Any, ...]:
         one = by_name[name]
-        drawn = charts.updates(one.trace, dark)
+        drawn = charts.updates(one.trace, dark, recording=True)
         return recorded_message(one, page), *_held(settings, one.settings), *drawn, *("" for _ in lines)
 
     # What a recorded run says of its speed follows the figures of all tabs.
@@ -195,15 +195,17 @@ def connect_share(
         try:
             trace = uploaded_trace(text or "")
         except MedusaError as error:
-            return message_refused(str(error)), gr.skip(), *(gr.skip() for _ in (*settings, *charts.plots))
+            kept = (gr.skip() for _ in (picker, *settings, *charts.plots, status))
+            return message_refused(str(error)), *kept
         own = settings_of(trace)
         note = Words("uploaded trace, {0}", amount(len(trace["steps"]), "step"))
         message = message_trace(uuid.uuid4().hex, trace, note, own)
-        return message, None, *_held(settings, own), *charts.updates(trace, dark)
+        return message, None, *_held(settings, own), *charts.updates(trace, dark, recording=True), ""
 
     opened = view.upload(
-        open_trace, [text, charts.dark], [view, picker, *settings.values(), *charts.plots], js=OPENED, **QUIET
-    )
+        open_trace, [text, charts.dark], [view, picker, *settings.values(), *charts.plots, status],
+        js=OPENED, **QUIET,
+    )  # fmt: skip
     opened.failure(lambda: message_refused(FAILED), None, view, **AT_ONCE)
 
     def restore(carried: str, dark: bool, page: PageFigures) -> tuple[Any, ...]:
@@ -215,7 +217,7 @@ def connect_share(
         if link.recorded is not None:
             one = by_name[link.recorded]
             shown = recorded_message(one, page, link.step), one.name, *_held(settings, one.settings)
-            return "", *shown, *charts.updates(one.trace, dark)
+            return "", *shown, *charts.updates(one.trace, dark, recording=True)
         values = link.settings
         taken = WHOLE_LINK if "prompt" in values else PART_OF_LINK
         return taken, gr.skip(), gr.skip(), *_held(settings, values), *(gr.skip() for _ in charts.plots)
