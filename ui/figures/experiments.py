@@ -184,7 +184,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     ]
     return [
         (f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
-        ("Tokens per step against time per step", tokens_against_time(speeds, dark, width=NARROW)),
+        ("Tokens per step against time per step", tokens_against_time(speeds, dark, sizes=NARROW)),
     ]
 
 
