@@ -124,8 +124,12 @@ def test_the_conclusion_names_who_keeps_most_and_who_is_fastest():
         "Most tokens a step: Medusa heads + lookup, with 3.00. Fastest: Medusa heads, with 2.50, since "
         "its step takes 4.00 ms and that of Medusa heads + lookup 6.00 ms."
     )
-    assert conclusion(SPEEDS[:3]).startswith(
-        "Most tokens a step: Medusa heads, with 2.50. No other method is clearly"
+    assert conclusion(SPEEDS[:3]) == (
+        "Most tokens a step: Medusa heads, with 2.50, and it is also the fastest, since such a step takes "
+        "only 1.60 times as long as plain decoding’s."
+    )
+    assert conclusion([*SPEEDS[:3], MethodSpeed("ngram", 1.6, 2.5)]).startswith(
+        "Most tokens a step: Medusa heads, with 2.50. No other method is clearly faster"
     )
     assert conclusion([SPEEDS[0], MethodSpeed("medusa", 2.0, 6.0)]).startswith(
         "No method pays here. Most tokens a step: Medusa heads"
