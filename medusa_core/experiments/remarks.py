@@ -13,6 +13,7 @@ from typing import Any
 
 from medusa_core.errors import MedusaError
 from medusa_core.experiments import store
+from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord, Row
 from medusa_core.experiments.settings import PLAIN
 from medusa_core.experiments.spec_bench import ALL
@@ -28,7 +29,8 @@ def reason_against_paper(record: ExperimentRecord, folder: Path = MEASURED) -> s
     is_against = _AGAINST.get(record.name)
     if is_against is None or not is_against(record.rows):
         return ""
-    return str(_remarks(record.name, folder).get("against_the_paper", ""))
+    values = _VALUES.get(record.name, lambda rows: ())(record.rows)
+    return str(_remarks(record.name, folder).get("against_the_paper", "")).format(*values)
 
 
 def further_remarks(record: ExperimentRecord, folder: Path = MEASURED) -> list[str]:
@@ -90,6 +92,35 @@ def _keeping_more_is_slower(rows: Sequence[Row]) -> bool:
     )
 
 
+def _a_kind_loses(rows: Sequence[Row]) -> bool:
+    """Whether Medusa is slower than plain decoding on some kind of text."""
+    return any(row.speedup.median < 1 for row in rows if row.series != PLAIN and row.speedup)
+
+
+def _own_step(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The nodes of Medusa's tree, and the time of its step over a plain one, over all kinds of text."""
+    own = [row for row in rows if row.series != PLAIN][-1]  # the last row is that of all kinds
+    return str(own.tree_nodes), f"{own.overhead or math.nan:.2f}"
+
+
+def _drafted(rows: Sequence[Row]) -> list[Row]:
+    """The measured rows of draft models, without those that the formula gives."""
+    return [row for row in rows if row.series != PLAIN and not row.series.endswith(FORMULA)]
+
+
+def _no_draft_model_gains(rows: Sequence[Row]) -> bool:
+    """Whether plain decoding is the fastest, whatever γ is."""
+    gains = [row.speedup.median for row in _drafted(rows) if row.speedup]
+    return bool(gains) and max(gains) < 1
+
+
+def _drafting_time(rows: Sequence[Row]) -> tuple[str, ...]:
+    """The time in which the fastest draft model drafts one token, with γ = 1, over that of a plain step."""
+    plain = next(row for row in rows if row.series == PLAIN)
+    times = [row.phase_ms.get("propose", 0.0) for row in _drafted(rows) if row.x == 1]
+    return (f"{min(times) / plain.step_ms:.2f}",)
+
+
 def _length_costs_speed(rows: Sequence[Row]) -> bool:
     """Whether the longest text gains less than the shortest one, or nothing."""
     drafted = [row for row in rows if row.series != PLAIN and "," not in row.series and row.speedup]
@@ -116,8 +147,14 @@ def _threshold_changes_nothing(rows: Sequence[Row]) -> bool:
 
 _AGAINST: dict[str, Callable[[Sequence[Row]], bool]] = {
     "eagle3-table1": _eagle3_is_not_the_fastest,
+    "figure3": _a_kind_loses,
     "figure5": _threshold_changes_nothing,
+    "figure7": _no_draft_model_gains,
     "spec-bench": _keeping_more_is_slower,
     "table2": _second_stage_is_slower,
     "tokenswift": _length_costs_speed,
+}
+_VALUES: dict[str, Callable[[Sequence[Row]], tuple[str, ...]]] = {  # what a reason states of its rows
+    "figure3": _own_step,
+    "figure7": _drafting_time,
 }

@@ -223,7 +223,9 @@ def test_one_press_measures_all_methods_and_a_phone_shows_them(page):
     assert set(rows) == titles
     page.wait_for_selector(NAMES)
     written = page.locator(NAMES).all_text_contents()
-    assert {text for text in written if not text.isdigit()} == titles  # numbers: the lines of equal speed
+    names = {text for text in written if not text.isdigit()}  # numbers: the lines of equal speed
+    assert names <= titles  # a name without a place of its own is on the hover
+    assert len(names) > len(titles) / 2
     page.locator("#methods-copies input").check()
     page.wait_for_selector("#methods-table th:has-text('Medusa heads + lookup')")
     assert page.locator("#methods-table tbody tr").count() == len(titles)

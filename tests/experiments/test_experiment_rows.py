@@ -20,6 +20,7 @@ from medusa_core.evaluation.turns import Measurement, MethodLog
 from medusa_core.experiments import quality, rows, store
 from medusa_core.experiments.record import Mean, Row, Spread, read_record
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper, shipped_weights
+from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.figures.experiments import charts
 from ui.records.examples import ASSETS
 from ui.tabs.experiments import COMPARE, _note, load_section
@@ -139,8 +140,13 @@ def tables(better):
         "spec-bench": [row("medusa", "all kinds", slow), row("hydra", "all kinds", fast, kept=2.5)],
         "table2": [row("a", "Medusa-1", slow), row("a", "Medusa-2, two stages", fast)],
         "tokenswift": [row("tokenswift", "20,000", fast, 20000), row("tokenswift", "1,024", slow, 1024)],
+        "figure3": [row("Medusa", "Story", 0.6 * fast), row("Medusa", "all kinds", 1.3)],
         "figure5": [row(eps, "0.25", 1, 0.25, kept=slow), row(eps, "0.01", 1, 0.01, kept=fast)],
-    }
+        "figure7": [
+            row("plain decoding", "plain decoding", 1.0), row("1 M", "γ = 1", 0.9, 1),
+            row("1 M", "γ = 2", 0.6 * fast, 2), row("1 M, by the formula", "γ = 1", 1.2, 1),
+        ],
+    }  # fmt: skip
 
 
 def test_a_record_of_the_embedded_model_s_older_weights_says_so():
@@ -174,13 +180,16 @@ def test_the_order_is_the_paper_s_only_where_its_fastest_drafter_is():
     assert reason_against_paper(record.model_copy(update={"rows": rows}))
 
 
-@pytest.mark.parametrize("name", ["eagle3-table1", "tokenswift", "table2", "figure3"])
+@pytest.mark.parametrize("name", ["eagle3-table1", "tokenswift", "table2", "figure3", "figure7"])
 def test_the_page_says_the_reason_in_the_place_of_the_advice_to_compare(name):
     shown = load_section(ASSETS, name)
     reason = reason_against_paper(shown.record)
     assert (COMPARE in shown.introduction) != bool(reason)
     assert reason in shown.introduction
     assert reason == "" or "nlike in the paper" in reason
+    if reason and name == "figure7":  # the note states the same time
+        (share,) = re.findall(r"drafting a token takes (\S+) of a plain step", shown.record.notes[0])
+        assert f"drafting a token takes {share} of the time of a plain step" in reason
 
 
 # --- Figures 21 to 23 are computed by formulas: the command writes them, the page reads and draws them.
@@ -238,3 +247,17 @@ START = "Texts identical to plain decoding's, of 12: "
 def test_methods_whose_texts_are_all_identical_are_counted(listed, said):
     text = html.unescape(re.sub("<[^>]+>", "", _note(f"{START}{listed}.")))
     assert text == f"{START}{said}."
+
+
+def test_the_identical_texts_are_stated_of_transformers_own_ways_too():
+    shown = load_section(ASSETS, "spec-bench")
+    (own,) = [row for row in of_all_kinds(shown.record.rows) if row.series == "hf"]
+    note = next(line for line in shown.details.split("<li>") if "Texts identical" in line)
+    text = html.unescape(re.sub("<[^>]+>", "", note))
+    assert (f"transformers' generate {own.same_texts}" in text) == (own.same_texts < own.prompts)
+    assert "methods" in text
+
+
+def test_figure_4_names_the_nodes_of_the_tree_that_is_fastest():
+    ring = charts(store.stated_record("figure4"), dark=False)[1][1].data[-1]
+    assert re.fullmatch(rf"fastest: \w+, {ring.x[0]:g} nodes", ring.name)

@@ -10,13 +10,13 @@ from page_runs import SETTINGS, run_decode, trace_of
 from shipped_runs import recordings
 from trace_factory import make_trace
 
-from medusa_core.drafters import drafter_settings
+from medusa_core.drafters import drafter_names, drafter_settings, title_of
 from medusa_core.drafters._options import option_defaults
 from medusa_core.engine import Engine
 from medusa_core.errors import MedusaError
 from ui.records.lanes import SecondLane
 from ui.records.outside import MOST_LINK_CHARACTERS, Link, outside_defaults, read_link, settings_from_outside
-from ui.records.settings import MOST_WINDOW, RunSettings, make_config, settings_of
+from ui.records.settings import MOST_WINDOW, RunSettings, make_config, menu_entries, settings_of
 from ui.records.updates import StopFlag
 from ui.runs.compare import CompareRequest
 from ui.runs.methods import MethodsRequest, MethodsUpdate
@@ -84,6 +84,13 @@ def test_a_link_carries_what_the_controls_held(recording):
     }
     carried = dict(urllib.parse.parse_qsl(urllib.parse.urlencode(texts)))
     assert held.items() <= read(carried).settings.items()
+
+
+def test_the_menu_of_methods_is_in_the_order_of_what_it_shows():
+    titles = [title for title, _ in menu_entries()]
+    assert (titles[0], titles[-1]) == (title_of("medusa"), title_of("none"))
+    assert titles[1:-1] == sorted(titles[1:-1], key=str.casefold)
+    assert len(titles) == len(drafter_names())
 
 
 def test_a_link_s_pair_of_drafters_becomes_menu_and_tick():

@@ -14,6 +14,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import title_of
 from medusa_core.experiments import store
 from medusa_core.experiments.remarks import reason_against_paper
+from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.records.examples import ASSETS
 from ui.records.figures import PageFigures, stored_page
 from ui.records.settings import Selection
@@ -22,6 +23,7 @@ from ui.serving.policy import Policy
 from ui.tabs.learn import lesson_records
 from ui.tabs.methods import shown_methods
 from ui.tabs.shown_runs import recorded_worth
+from ui.tabs.side_by_side import headline_words
 from ui.tabs.speed.results import Results
 from ui.tabs.trees import head_stats
 from ui.tabs.trees.head_stats import accuracies_file, stats_of
@@ -65,11 +67,20 @@ def test_methods_say_why_the_order_is_not_the_published_one():
     assert bool(reason) == ("Unlike in Spec-Bench" in words)
 
 
+def test_compare_states_the_tree_of_the_tokens_that_it_states():
+    rows = {row.series: row for row in of_all_kinds(store.record("spec-bench").rows)}
+    medusa = rows["medusa"]
+    kept = (
+        f"with a tree of {medusa.tree_nodes} nodes it keeps {medusa.tokens_per_step.mean:.2f} tokens a step"
+    )
+    assert kept in str(headline_words(stored_page()))
+
+
 def test_every_reason_is_translated():
     texts = json.loads((ASSETS / "language" / "zh.json").read_text("utf-8"))["page"]
     remarks = json.loads((store.MEASURED / "remarks.json").read_text("utf-8"))
     reasons = [each["against_the_paper"] for each in remarks.values() if "against_the_paper" in each]
-    assert len(reasons) == 5
+    assert len(reasons) == 7
     assert [reason for reason in reasons if reason not in texts] == []
 
 

@@ -72,6 +72,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
     accepted, speed = _figure(dark), _figure(dark)
     plain = next((row for row in record.rows if row.series == PLAIN), None)
     best = max(record.rows, key=lambda row: row.tokens_per_second.median)
+    fastest = best.label if best is plain else f"{best.series}, {best.tree_nodes} nodes"
     for series, style in SERIES.items():
         rows = _by_place(record.rows, series)
         if not rows:
@@ -101,7 +102,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
     if plain:
         _level(speed, plain.tokens_per_second.median, PLAIN, colours.root, "dashdot", _ends(record.rows))
     speed.add_scatter(
-        x=[best.x], y=[best.tokens_per_second.median], mode="markers", name=f"fastest: {best.label}",
+        x=[best.x], y=[best.tokens_per_second.median], mode="markers", name=f"fastest: {fastest}",
         marker={"symbol": "circle-open", "size": 18, "line": {"width": 2.5}, "color": colours.selected},
         hoverinfo="skip",
     )  # fmt: skip
@@ -184,7 +185,7 @@ def methods_by_kind(record: ExperimentRecord, dark: bool) -> list[Chart]:
     ]
     return [
         (f"Speedup over plain decoding by {'kind of text' if ALL in kinds else 'temperature'}", by_kind),
-        ("Tokens per step against time per step", tokens_against_time(speeds, dark, width=NARROW)),
+        ("Tokens per step against time per step", tokens_against_time(speeds, dark, sizes=NARROW)),
     ]
 
 

@@ -31,8 +31,11 @@ PEERS = {  # transformers' own ways to generate, measured along with the methods
 LINES = 5  # about how many lines of equal speed
 STEPS = (1, 2, 2.5, 5, 10)  # step from line to line, times a power of ten
 ROOM = 1.16  # length of an axis over its largest value
-WIDE, NARROW = 800, 520  # pixels of the axis across, where a chart has a page's width, or half of it
-HIGH = 330  # pixels of the axis upwards
+Sizes = Sequence[tuple[float, float]]  # widths and heights of the axes in pixels
+# From a small window to a large one: a chart of a page's width, or half of it.
+WIDE: Sizes = ((770, 265), (1000, 265), (1400, 265))
+NARROW: Sizes = ((390, 280), (520, 280), (680, 295))
+ANCHORS = {1: "left", 0: "center", -1: "right"}  # by the side of its point on which a name stands
 NUMBER = 36  # pixels across that the number at a line's end takes
 
 
@@ -69,7 +72,7 @@ def method_mark(name: str, dark: bool) -> tuple[str, str]:
     """Symbol and colour of a method: plain decoding a square, one drafter a disc, two together a diamond."""
     if name == PLAIN:
         return "square", palette(dark).root
-    first, plus, _ = name.partition(PLUS)
+    first, plus, _ = name.partition(", ")[0].partition(PLUS)
     return "diamond" if plus else "circle", drafter_palette(first, dark).accepted
 
 
@@ -87,12 +90,12 @@ def speed_cells(row: Row) -> dict[str, str]:
 
 
 def tokens_against_time(
-    methods: Sequence[MethodSpeed], dark: bool, *, computed: bool = False, width: int = WIDE
+    methods: Sequence[MethodSpeed], dark: bool, *, computed: bool = False, sizes: Sizes = WIDE
 ) -> go.Figure:
     """The picture that explains why more accepted tokens need not be faster.
 
-    ``computed`` says on the picture itself that its times come from formulas. ``width`` is
-    about the axis's length in pixels, by which names are placed.
+    ``computed`` says on the picture itself that its times come from formulas. ``sizes`` are
+    those that the axes may have: names are placed for all of them.
     """
     if not methods:
         return empty_figure(dark, "nothing measured yet")
@@ -101,7 +104,7 @@ def tokens_against_time(
     most_tokens = ROOM * max(method.tokens_per_step for method in methods)
     figure = new_figure(dark, height=HEIGHT)
     speeds = line_speeds([method.tokens_per_second for method in methods])
-    _add_lines(figure, speeds, (most_ms, most_tokens), width, colours)
+    _add_lines(figure, speeds, (most_ms, most_tokens), min(sizes)[0], colours)
     plain = next((method for method in methods if method.name == PLAIN), None)
     if plain is not None:
         x, y = line_end(plain.tokens_per_second, most_ms, most_tokens)
@@ -109,7 +112,7 @@ def tokens_against_time(
             x=[0, x], y=[0, y], mode="lines", name="as fast as plain decoding; above it is faster",
             line={"color": colours.root, "width": 2, "dash": "dashdot"}, hoverinfo="skip",
         )  # fmt: skip
-    places = _places(methods, (most_ms, most_tokens), width)
+    places = _places(methods, (most_ms, most_tokens), sizes)
     fastest = max(methods, key=lambda method: method.tokens_per_second)
     for method in methods:
         _add_point(figure, method, places[method.name], colours, dark)
@@ -141,14 +144,12 @@ def line_end(speed: float, most_ms: float, most_tokens: float) -> tuple[float, f
 
 
 def _places(
-    methods: Sequence[MethodSpeed], most: tuple[float, float], width: float
+    methods: Sequence[MethodSpeed], most: tuple[float, float], sizes: Sizes
 ) -> dict[str, NamePlace | None]:
-    """Where the names of the methods stand; one drafter's name is placed before those of two."""
-    ordered = sorted(methods, key=lambda method: PLUS in method.name)
-    points = [
-        (width * method.step_ms / most[0], HIGH * method.tokens_per_step / most[1]) for method in ordered
-    ]
-    places = name_places(points, [method.title for method in ordered], (width, HIGH))
+    """Where the names of the methods stand; plain decoding’s is placed first, then those of usual trees."""
+    ordered = sorted(methods, key=lambda one: (PLUS in one.name, "," in one.name, one.name != PLAIN))
+    points = [(method.step_ms / most[0], method.tokens_per_step / most[1]) for method in ordered]
+    places = name_places(points, [method.title for method in ordered], sizes)
     return {method.name: place for method, place in zip(ordered, places, strict=True)}
 
 
@@ -205,5 +206,6 @@ def _add_point(
     )
     figure.add_annotation(
         x=method.step_ms, y=method.tokens_per_step, text=method.title, showarrow=place.led,
-        font={"size": 12, "color": colours.text}, xanchor="center", yanchor="middle", borderpad=0, **moved,
+        font={"size": 12, "color": colours.text}, xanchor=ANCHORS[place.side], align=ANCHORS[place.side],
+        yanchor="middle", borderpad=0, **moved,
     )  # fmt: skip

@@ -1,29 +1,39 @@
-"""Where to place the names of points in a chart, so that none overlaps another name or point.
+"""Where to place the names of points in a chart, so that each is read as the name of its own point alone.
 
 All lengths are pixels, right and up. A name that finds no room at its point stands farther away, and a thin
-line leads to it.
+line leads to it. A name that could be taken for another point's has no place.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 LETTER, LINE_HEIGHT = 6.5, 18  # width and height of a letter
 POINT = 13  # width and height of a point
 GAP = 9  # between the middle of a point and the nearer edge of its name
-FARTHER = tuple(range(0, 200, 22))  # extra distances of a name, in the order tried
-LINE_PARTS = 12
+CLEAR = 2 * GAP  # between a name and the middle of every other point, which so is clearly farther off
+SAME = 2  # points no farther apart are seen as one, which may have several names
+LENGTHS = tuple(range(30, 160, 15))  # of a line, in the order tried
+TURNS = 16  # directions of a line
+LINE_PART = 2  # length of the pieces in which a line is compared with names and points
 SIDES = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 @dataclass(frozen=True)
 class NamePlace:
-    """The middle of a name relative to its point; ``led`` where a line has to show whose name it is."""
+    """A name relative to its point: the middle of its nearer edge; its own middle where ``side`` is 0.
+
+    ``side`` is 1 where the name begins there, to the right of its point, -1 where it ends there, to the
+    left. ``led`` says that a line has to show whose name it is.
+    """
 
     right: float
     up: float
+    side: int
     led: bool
 
 
@@ -45,46 +55,72 @@ class _Box(NamedTuple):
         return self.left >= 0 and self.right <= width and self.bottom >= 0 and self.top <= height
 
 
-def name_places(
-    points: Sequence[tuple[float, float]], names: Sequence[str], size: tuple[float, float]
-) -> list[NamePlace | None]:
-    """A place for each name, the first names first; None where there is no room even far from its point.
+@dataclass(frozen=True)
+class _Layout:
+    """The chart in one size, with the boxes of placed names and their lines."""
 
-    A name is placed even if its line crosses another name.
-    ``points`` are pixels from the lower left corner of axes that are ``size`` wide and high.
-    """
-    dots = [_Box.around(x, y, POINT, POINT) for x, y in points]
-    taken: list[_Box] = []  # boxes of placed names and their lines
-    found: list[NamePlace | None] = []
-    for (x, y), name in zip(points, names, strict=True):
+    size: tuple[float, float]
+    points: Sequence[tuple[float, float]]
+    taken: list[_Box] = field(default_factory=list)
+
+    def boxes(self, number: int, name: str, place: NamePlace) -> list[_Box]:
+        """What a name and its line would cover; nothing where they cannot stand there."""
+        x, y = self.points[number]
+        own = _Box.around(x, y, POINT, POINT)
+        others = [at for at in self.points if math.dist(at, (x, y)) > SAME]
         width = LETTER * len(name)
-        chosen: NamePlace | None = None
-        own: list[_Box] = []
-        for place in _places(width):
-            box = _Box.around(x + place.right, y + place.up, width, LINE_HEIGHT)
-            if not box.within(*size) or any(box.meets(other) for other in (*dots, *taken)):
-                continue
-            line = [_Box.around(*at, 1, 1) for at in _along(x, y, place)]
-            crosses = any(bit.meets(other) for bit in line for other in taken)
-            if chosen is None or not crosses:
-                chosen, own = place, [box, *line]
-            if not crosses:
-                break
-        taken += own
-        found.append(chosen)
+        middle = x + place.right + place.side * width / 2
+        box = _Box.around(middle, y + place.up, width, LINE_HEIGHT)
+        near = [_Box.around(*at, 2 * CLEAR, 2 * CLEAR) for at in others]
+        if not box.within(*self.size) or any(box.meets(other) for other in (own, *near, *self.taken)):
+            return []
+        dots = [_Box.around(*at, POINT, POINT) for at in others]
+        line = [bit for bit in _line(x, y, place) if not bit.meets(own)]
+        if any(bit.meets(other) for bit in line for other in (*dots, *self.taken)):
+            return []
+        return [box, *line]
+
+
+def name_places(
+    points: Sequence[tuple[float, float]], names: Sequence[str], sizes: Sequence[tuple[float, float]]
+) -> list[NamePlace | None]:
+    """A place for each name that fits in every size of the chart; None where there is none.
+
+    Those without a line come first, and the first names before the others. ``points`` are shares of the
+    axes, from their lower left corner; ``sizes`` are the axes' widths and heights in pixels.
+    """
+    layouts = [_Layout(size, [(size[0] * x, size[1] * y) for x, y in points]) for size in sizes]
+    found: list[NamePlace | None] = [None] * len(names)
+    for places in (tuple(_beside()), tuple(_farther())):
+        for number, name in enumerate(names):
+            for place in places if found[number] is None else ():
+                covered = list(takewhile(bool, (layout.boxes(number, name, place) for layout in layouts)))
+                if len(covered) == len(layouts):
+                    found[number] = place
+                    for layout, boxes in zip(layouts, covered, strict=True):
+                        layout.taken.extend(boxes)
+                    break
     return found
 
 
-def _along(x: float, y: float, place: NamePlace) -> list[tuple[float, float]]:
-    """Points on the line that leads from a point to its name, if one does."""
-    parts = [part / LINE_PARTS for part in range(1, LINE_PARTS)] if place.led else []
-    return [(x + part * place.right, y + part * place.up) for part in parts]
+def _line(x: float, y: float, place: NamePlace) -> list[_Box]:
+    """What the line from a point to its name covers, if it has one."""
+    parts = math.ceil(math.hypot(place.right, place.up) / LINE_PART) if place.led else 0
+    shares = [part / parts for part in range(1, parts)]
+    middles = [(x + share * place.right, y + share * place.up) for share in shares]
+    return [_Box.around(*middle, LINE_PART, LINE_PART) for middle in middles]
 
 
-def _places(width: float) -> Iterator[NamePlace]:
-    """Close to the point above, below, right, left and in the corners; then farther away."""
-    for off in FARTHER:
-        for right, up in SIDES:
-            across = right * (width / 2 + GAP + (off / 2 if up else off))
-            above = up * (GAP + LINE_HEIGHT / 2 - (LINE_HEIGHT / 4 if right else 0) + off)
-            yield NamePlace(across, above, off > 0)
+def _beside() -> Iterator[NamePlace]:
+    """Above the point, below, right, left and in the corners."""
+    for right, up in SIDES:
+        yield NamePlace(right * GAP, up * (GAP + LINE_HEIGHT / (4 if right else 2)), right, led=False)
+
+
+def _farther() -> Iterator[NamePlace]:
+    """At the end of a line, the shorter lines first."""
+    for length in LENGTHS:
+        for turn in range(TURNS):
+            right, up = math.cos(math.tau * turn / TURNS), math.sin(math.tau * turn / TURNS)
+            side = 0 if abs(right) < abs(up) / 2 else int(math.copysign(1, right))
+            yield NamePlace(length * right, length * up, side, led=True)

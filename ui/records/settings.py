@@ -192,8 +192,10 @@ def check_prompt(prompt: str) -> None:
 
 
 def menu_entries() -> list[tuple[str, str]]:
-    """(title, name) of each drafter, the one that proposes nothing among them."""
-    return [(method(name).title, name) for name in drafter_names()]
+    """(title, name) of each drafter: Medusa's heads, others by title, then the one that proposes nothing."""
+    first = GenerationConfig.method
+    entries = [(method(name).title, name) for name in drafter_names()]
+    return sorted(entries, key=lambda one: (one[1] != first, not method(one[1]).mark, one[0].casefold()))
 
 
 BUDGET_ENTRIES = [("by node budget", BY_BUDGET), ("dynamic: regrown in each step", DYNAMIC)]

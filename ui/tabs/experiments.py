@@ -18,10 +18,11 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.experiments import experiment_names, store
 from medusa_core.experiments.record import ExperimentRecord, PaperFacts, paper_facts, row_cells
 from medusa_core.experiments.remarks import further_remarks, reason_against_paper
+from medusa_core.experiments.spec_bench import of_all_kinds
 from ui.components.events import DRAWS, page_under_way
 from ui.components.figure_table import grid, html_part, spans, wrap
 from ui.figures.experiments import charts
-from ui.figures.method_speeds import series_title
+from ui.figures.method_speeds import PEERS, series_title
 
 COMPARE = "So compare the direction and the order, not the numbers one by one."
 MOST_CHARTS = 2
@@ -98,7 +99,8 @@ SECTIONS = {  # name in the menu, by paper, and what it shows
         "EAGLE-3, table 1: without loss, at two temperatures",
         "Which drafter keeps the most tokens when every token must be one the model would have drawn? At "
         "temperature 1 the model itself is less sure, so fewer guesses pass. A dynamic tree holds in each "
-        "step the nodes that Medusa's heads find likeliest; the heads' other trees keep one shape.",
+        "step the nodes that Medusa's heads find likeliest; the heads' other trees keep one shape. "
+        "Where a name states no nodes, it is the tree that came with the weights.",
     ),
     "eagle3-training": (
         "EAGLE-3, figures 1 and 7, table 2: how it is trained",
@@ -175,7 +177,7 @@ def load_section(assets: Path, name: str) -> Shown:
     folder = assets / store.FOLDER
     advice = "" if record.simulated else reason_against_paper(record, folder) or COMPARE
     introduction = wrap(f"{shows} {_difference(record)} <span>{html.escape(advice)}</span></p>")
-    notes = _list([*record.notes, *further_remarks(record, folder)])
+    notes = _list([*_notes(record), *further_remarks(record, folder)])
     return Shown(introduction, wrap(_table(record) + notes) + _paper(facts) + _origin(record), record)
 
 
@@ -200,7 +202,7 @@ def _table(record: ExperimentRecord) -> str:
         caption.append(ESTIMATE)
     if record.quality:
         caption += ["Quality:", f"{record.quality}."]
-    return _folded("Measured here", grid(caption, _cells(record)), len(record.rows))
+    return _folded("Measured with this program", grid(caption, _cells(record)), len(record.rows))
 
 
 def _cells(record: ExperimentRecord) -> list[dict[str, str]]:
@@ -255,6 +257,15 @@ def _note(sentence: str) -> str:
     pieces = PIECES.split(_counted(sentence).rstrip("."))
     said = [piece if PIECES.fullmatch(piece) else _named(piece) for piece in pieces]
     return "".join(said) + "."
+
+
+def _notes(record: ExperimentRecord) -> list[str]:
+    """The record's notes; that on identical texts names transformers' ways too, which have rows of them."""
+    of_peers = [
+        row for row in of_all_kinds(record.rows) if row.series in PEERS and row.same_texts is not None
+    ]
+    more = "".join(f", {row.series} {row.same_texts}" for row in of_peers)
+    return [f"{note[:-1]}{more}." if IDENTICAL.fullmatch(note) else note for note in record.notes]
 
 
 def _counted(sentence: str) -> str:

@@ -170,6 +170,11 @@ def conclusion(speeds: Sequence[MethodSpeed]) -> str:
             "No method pays here. Most tokens a step: {0}, with {1}, but such a step takes {2} times as long "
             "as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
         )  # fmt: skip
+    if fastest is most:
+        return Words(
+            "Most tokens a step: {0}, with {1}, and it is also the fastest, since such a step takes only {2} "
+            "times as long as plain decoding’s.", most.title, f"{most.tokens_per_step:.2f}", slower,
+        )  # fmt: skip
     if fastest.tokens_per_second < ALIKE * most.tokens_per_second:
         return Words(
             "Most tokens a step: {0}, with {1}. No other method is clearly faster, since such a step takes "

@@ -102,9 +102,9 @@ def _headline(figures: Figures) -> str:
         return ""
     said = Words(
         "By the figures of Methods and Speed, whole runs of Medusa, with reading the prompt, are {0} times "
-        "as fast as those of plain decoding: it keeps {1} tokens a step, and its step takes {2} ms where a "
-        "plain one takes {3}. A race is about one prompt only.",
-        f"{own.speedup.median:.2f}", f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
+        "as fast as those of plain decoding: with a tree of {1} nodes it keeps {2} tokens a step, and its "
+        "step takes {3} ms where a plain one takes {4}. A race is about one prompt only.",
+        f"{own.speedup.median:.2f}", own.tree_nodes, f"{own.tokens_per_step.mean:.2f}", f"{own.step_ms:.2f}",
         f"{plain.step_ms:.2f}",
     )  # fmt: skip
     return sentences(said, source_words(figures))
