@@ -9,6 +9,7 @@ import tiny
 import torch
 from custom import IDS, by_medusa, plain
 from peft import PeftModel
+from peft.tuners.tuners_utils import BaseTunerLayer
 from training_runs import finish, medusa2_config
 from transformers import AutoModelForCausalLM, DynamicCache, LogitsProcessor, LogitsProcessorList
 
@@ -121,7 +122,9 @@ def test_heads_with_an_adapter_want_it_in_the_model(trained_base, adapted):
     assert torch.equal(ours.sequences, plain(model, ids, **settings))
     assert ours.sequences[0, len(prompt) :].tolist() == tiny.emitted(steps)
     assert ours.medusa_steps == len(steps)
-    model.disable_adapters()
+    for layer in model.modules():
+        if isinstance(layer, BaseTunerLayer):
+            layer.enable_adapters(enabled=False)
     with pytest.raises(MedusaError, match="which this model lacks"):
         load_medusa_heads(model, adapted)
 

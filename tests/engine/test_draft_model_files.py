@@ -117,7 +117,7 @@ def packed(folder, engine):
 WRONG = {
     other_vocabulary: "has 25 tokens, the target 24: name a model with the target's vocabulary",
     too_few_rows: "has 23 tokens, the target 24: name a model with the target's vocabulary",
-    larger: r"has \d+ parameters, the target \d+ parameters: .* name a smaller model",
+    larger: r"has [\d.]+ k parameters, the target [\d.]+ k: .* name a smaller model",
     other_tokenizer: r"calls token [23] '[cd]', the target '[cd]': name a model with the target's tokenizer",
     without_a_tensor: "lack model.norm.weight: fetch or save the model again",
     cut_off: "model.safetensors is damaged or cut off .*: fetch or save it again",
