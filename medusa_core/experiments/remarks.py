@@ -154,7 +154,7 @@ _AGAINST: dict[str, Callable[[Sequence[Row]], bool]] = {
     "table2": _second_stage_is_slower,
     "tokenswift": _length_costs_speed,
 }
-_VALUES: dict[str, Callable[[Sequence[Row]], tuple[str, ...]]] = {  # what a reason states of its rows
+_VALUES: dict[str, Callable[[Sequence[Row]], tuple[str, ...]]] = {  # values in a reason
     "figure3": _own_step,
     "figure7": _drafting_time,
 }

@@ -202,7 +202,7 @@ def test_a_run_of_the_page_is_saved_opened_again_and_restored_by_a_link(private_
     box = page.locator("#decode-prompt textarea")
     prompt = box.input_value()
     assert prompt == trace.prompt.text
-    assert not page.locator("#decode-status .text-line-words").inner_text()  # what the run before came to
+    assert not page.locator("#decode-status .text-line-words").inner_text()  # the status of the former run
 
     page.evaluate("link => { location.href = link }", link)  # only the part behind "#" changes
     page.wait_for_selector("#decode-view .is-note:text-is('recorded run')")

@@ -130,7 +130,7 @@ def command(capsys, monkeypatch):
 
     def call(argv, typed=""):
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        capsys.readouterr()  # what a test's own set-up printed
+        capsys.readouterr()  # output of the test's own set-up
         try:
             code = main([str(part) for part in argv])
         except SystemExit as stop:  # argparse exits this way
