@@ -72,7 +72,7 @@ def measure_gain(
     gain = None
     if turn is not None and turn.last and not (limit.stopped and turn.done < turn.total):
         plain, fresh, new = (turn.logs[name] for name in (BASELINE, FRESH, MEDUSA))
-        (slow,), (before,), (after,) = (log.rates() for log in (plain, fresh, new))
+        (slow,), (before,), (after,) = (log.decode_rates() for log in (plain, fresh, new))
         kept, prompts_run = new.tokens_per_step(), len(new.rounds[0])
         gain = Gain(tree.size, fresh.tokens_per_step(), before / slow, kept, after / slow, prompts_run)
     yield Gained(engine, found, gain)

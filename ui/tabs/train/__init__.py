@@ -192,7 +192,7 @@ def gain_table(gain: Gain | None, *, now: bool = True) -> str:
         f"<td><strong>{gain.speedup:.2f}</strong></td></tr></tbody></table>"
         f"<p class='note'>{measured} on {counted(gain.prompts, 'example prompt')} "
         f"at temperature 0, with a tree of {counted(gain.nodes, 'node')}: the size "
-        f"that promised most on {machine} machine.</p>" + busy
+        f"that promised most on {machine} machine. The time of reading the prompts is left out.</p>" + busy
     )
 
 
