@@ -86,8 +86,9 @@ float round_row(int16_t *to, const void *row, num kind, num width) {
           DO(KIND, 2, 1) DO(KIND, 1, 8) DO(KIND, 1, 2) DO(KIND, 1, 1)
 #else
 #define SHAPES(DO, KIND)                                                                                     \
-  DO(KIND, 5, 1)                                                                                             \
-  DO(KIND, 4, 1) DO(KIND, 3, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2) DO(KIND, 1, 1)
+  DO(KIND, 6, 1)                                                                                             \
+  DO(KIND, 5, 1) DO(KIND, 4, 1) DO(KIND, 3, 1) DO(KIND, 2, 2) DO(KIND, 2, 1) DO(KIND, 1, 4) DO(KIND, 1, 2)   \
+      DO(KIND, 1, 1)
 #endif
 SHAPES(TILE, bf16)
 SHAPES(TILE, f32)
