@@ -6,6 +6,7 @@ of which only headers are read, and what transformers still raises becomes an er
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator
@@ -75,8 +76,8 @@ _GENERAL = ("TokenizersBackend", "PreTrainedTokenizerFast")  # one class, by its
 def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The config of a causal language model. Raises MedusaError when it is damaged or of another kind."""
     settings = read_config(folder)
-    if (count := next(_too_many(settings), None)) is not None:
-        raise _cannot_load(folder, f"its {CONFIG_NAME} names {count}: {AGAIN}")
+    if (value := next(_impossible(settings), None)) is not None:
+        raise _cannot_load(folder, f"its {CONFIG_NAME} names {value}: {AGAIN}")
     with _named(folder):
         _check_end_tokens(folder)
         require_rope_factors(settings, f"{CONFIG_NAME}: ")
@@ -90,13 +91,15 @@ def read_base_config(folder: Path, *, trust_remote_code: bool = False) -> PreTra
     if not 1 <= layers <= MOST_LAYERS:  # each would be built, only to be counted
         fault = f"its {CONFIG_NAME} names {layers} layers, models have 1 to {MOST_LAYERS}"
         raise _cannot_load(folder, f"{fault}: {AGAIN}")
-    if getattr(text, "hidden_size", None) == 0:
-        raise _cannot_load(folder, f"its {CONFIG_NAME} names a hidden_size of 0: {AGAIN}")
+    for name in ("hidden_size", "max_position_embeddings"):
+        size = getattr(text, name, None)
+        if isinstance(size, int) and size < 1:
+            raise _cannot_load(folder, f"its {CONFIG_NAME} names a {name} of {size}: {AGAIN}")
     return config
 
 
-def _too_many(config: Any) -> Iterator[str]:
-    """A phrase for each count in a config, or in a part of it, that is beyond any model's."""
+def _impossible(config: Any) -> Iterator[str]:
+    """A phrase for each value in a config, or in a part of it, that no model has."""
     if not isinstance(config, dict):
         return
     for key, value in config.items():
@@ -105,7 +108,9 @@ def _too_many(config: Any) -> Iterator[str]:
             yield f"{shortened(str(value), 20)} {what}, models have 1 to {_MOST[key]}"
         if key in _LABELS and isinstance(value, dict) and len(value) > _MOST["num_labels"]:
             yield f"{len(value)} labels, models have 1 to {_MOST['num_labels']}"
-        yield from _too_many(value)
+        if isinstance(value, float) and math.isnan(value):
+            yield f"NaN as {key}"
+        yield from _impossible(value)
 
 
 def _check_end_tokens(folder: Path) -> None:

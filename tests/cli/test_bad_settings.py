@@ -6,6 +6,7 @@ As in ``test_bad_input``: the command line, Python and the page.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,6 +109,12 @@ ROWS: dict[str, Row] = {
         base(settings(model_type=["llama"])), r"model_type \['llama'\], which transformers", "upgrade"
     ),
     "a width of 0": Row(base(settings(hidden_size=0)), "names a hidden_size of 0", AGAIN),
+    "a context of less than nothing": Row(
+        base(settings(max_position_embeddings=-1)), "names a max_position_embeddings of -1", AGAIN
+    ),
+    "an epsilon that is no number": Row(
+        base(settings(rms_norm_eps=math.nan)), "names NaN as rms_norm_eps", AGAIN
+    ),
     "a head of 400 digits": Row(base(settings(head_dim=10**400)), "too large", "check its config.json"),
     "a projection of whole numbers": Row(
         kind_of_weight(PROJECTION, torch.int64), "q_proj.weight in model.safetensors is of kind I64", AGAIN
