@@ -21,7 +21,7 @@ from medusa_core.training.base_model import base_name, frozen_head, load_frozen
 from medusa_core.training.config import BlockConfig
 from medusa_core.training.drafter_run import DrafterRun, Recipe, recipe
 from medusa_core.training.eagle3 import LayerRecipe, layer_recipe, shape_of
-from medusa_core.training.mtp import copy_last_norm, know_all_tokens
+from medusa_core.training.mtp import copy_last_norm
 
 
 @recipe
@@ -54,7 +54,6 @@ def start_block(config: BlockConfig, base: PreTrainedModel) -> BlockModel:
         shape = replace(shape_of(base), layers=feature_layers(count))
         model = BlockModel(shape, config.unrolled_steps, config.block_layers, frozen_head(base))
         copy_last_norm(base, model.norm)
-    know_all_tokens(model)
     return model
 
 

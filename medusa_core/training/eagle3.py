@@ -44,7 +44,7 @@ class LayerRecipe:
     """The parts in which recipes that train a draft layer on a frozen base differ."""
 
     stage: str
-    model: Any  # a DraftModel, or another with its ``shape`` and its map ``t2d``
+    model: Any  # a DraftModel, or another with its ``shape``
     layers: tuple[int, ...]  # hidden states of the base that are its features
     save: Callable[[Path], None]
     drafted: Drafted = unrolled_outputs

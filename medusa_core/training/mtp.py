@@ -8,7 +8,6 @@ stays as it is. DeepSeek-V3 §2.2 (arXiv 2412.19437).
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -49,7 +48,6 @@ def start_layer(config: MtpConfig, base: PreTrainedModel) -> MtpLayer:
         require_kind(state, folder)
         check_layer(state, layer, folder)
         layer.load_state_dict({name: tensor.float() for name, tensor in state.items()})
-    know_all_tokens(layer)
     return layer
 
 
@@ -57,9 +55,3 @@ def copy_last_norm(base: PreTrainedModel, norm: torch.nn.RMSNorm) -> None:
     """Begin with the base's last norm, for whose output its LM head was made."""
     if (own := getattr(base.base_model, "norm", None)) is not None:
         norm.weight.data.copy_(own.weight)
-
-
-def know_all_tokens(model: torch.nn.Module) -> None:
-    """Mark each of the base's tokens as one that the drafter knows, which its files do not say."""
-    shape = cast("Any", model).shape
-    model.register_buffer("t2d", torch.ones(shape.vocabulary, dtype=torch.bool), persistent=False)

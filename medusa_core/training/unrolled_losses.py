@@ -58,7 +58,7 @@ class UnrolledLosses(torch.nn.Module):
         self._drafted = drafted
         self._feature_weight = feature_weight
         self._rotary = rotary_table(model.shape, device)
-        self._known = model.t2d.nonzero().flatten()
+        self._known = model.t2d.nonzero().flatten() if model.shape.maps_tokens else slice(None)
         self._run = torch.compile(self._losses, dynamic=False) if compiled else self._losses
 
     def forward(self, reading: Reading, trained: torch.Tensor) -> torch.Tensor:
@@ -76,15 +76,13 @@ class UnrolledLosses(torch.nn.Module):
         its weight elsewhere. All rows are computed, so that shapes are those of the windows.
         """
         wanted = self._wanted(base)
-        best_known = self.model.t2d[base.argmax(dim=-1)] if self.model.shape.maps_tokens else None
+        known = self._best_is_known(base)
         goals = self.model.fuse(features).detach().float() if self._feature_weight else None
         losses = []
         drafted = self._drafted(self.model, self._rotary, embedded, features, self._steps)
         for step, output in enumerate(drafted):
             here = slice(1 + step, 1 + step + output.shape[1])
-            counted = trained[:, 2 + step : 2 + step + output.shape[1]]
-            if best_known is not None:
-                counted = counted & best_known[:, here]
+            counted = trained[:, 2 + step : 2 + step + output.shape[1]] & known[:, here]
             loss = _mean_entropy(self.model.logits(output), wanted[:, here], counted)
             if goals is not None:
                 apart = F.smooth_l1_loss(output.float(), goals[:, here], reduction="none").mean(dim=-1)
@@ -94,13 +92,18 @@ class UnrolledLosses(torch.nn.Module):
 
     def _wanted(self, base: torch.Tensor) -> torch.Tensor:
         """The base's distribution over the draft vocabulary [B, T, V'], from its logits [B, T, V]."""
-        logits = base[..., self._known] if self.model.shape.maps_tokens else base
-        return logits.float().softmax(dim=-1)
+        return base[..., self._known].float().softmax(dim=-1)
+
+    def _best_is_known(self, base: torch.Tensor) -> torch.Tensor:
+        """Whether each best token of the base [B, T] is in the draft vocabulary, by its logits [B, T, V]."""
+        if not self.model.shape.maps_tokens:
+            return torch.ones(base.shape[:2], dtype=torch.bool, device=base.device)
+        return self.model.t2d[base.argmax(dim=-1)]
 
     def scores(self, reading: Reading, trained: torch.Tensor) -> HeadScores:
         """The scores of each step. A base's best token that cannot be drafted counts as never guessed."""
         wanted = self._wanted(reading.logits)
-        best = reading.logits.argmax(dim=-1)
+        best_is_known = self._best_is_known(reading.logits)
         found = []
         drafted = self._drafted(self.model, self._rotary, reading.embedded, reading.features, self._steps)
         for step, output in enumerate(drafted):
@@ -109,7 +112,7 @@ class UnrolledLosses(torch.nn.Module):
             logits, right = self.model.logits(output[counted]).float(), wanted[:, here][counted]
             count = counted.sum().clamp(min=1)
             higher = (logits > logits.gather(1, right.argmax(dim=-1)[:, None])).sum(dim=1)
-            known = self.model.t2d[best[:, here][counted]]
+            known = best_is_known[:, here][counted]
             hits = [((higher < guesses) & known).float().sum() / count for guesses in (1, 5)]
             loss = _mean_entropy(logits, right, torch.ones_like(known))
             found.append(torch.stack([loss, *hits, counted.sum().float()]))
