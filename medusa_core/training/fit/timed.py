@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -101,13 +102,15 @@ def run_job(
         yield JobProgress(LOADING, name, loading=working.loading)
         config = replace(settings, start=start, out=str(job.folder / f"stage{number + 1}"))
         times: list[float] = []
-        with closing(_timed(config, job.folder / "timing", _TIMED_STEPS, math.inf, stop)) as timed:
+        with closing(_timed(config, job.folder / "timing", _TIMED_STEPS)) as timed:
             for seconds in working.after_loading(timed):
                 times.append(seconds)
                 yield JobProgress(TIMING, name, loading=working.loading)
+                if whole.stopped:
+                    return
         seconds = _typical(times)
         share = whole.left / (len(job.stages) - number)
-        if not (start or job.steps or whole.stopped):
+        if not (start or job.steps):
             _require_time(job, whole.left, seconds)
         steps = job.steps or max(1, int(share / seconds))
         config = replace(
@@ -156,40 +159,35 @@ def _require_time(job: Job, left: float, step: float) -> None:
         )
 
 
-def step_seconds(
-    config: Medusa1Config,
-    scratch: Path,
-    steps: int,
-    enough: float = math.inf,
-    stop: Callable[[], bool] = lambda: False,
-) -> float:
+def step_seconds(config: Medusa1Config, scratch: Path, steps: int, enough: float) -> float:
     """Median seconds of a training step, without the first, which loads; ``scratch`` is used and removed.
 
-    ``steps`` are taken at most; fewer when those after the first took ``enough`` seconds, or when stopped.
+    ``steps`` are taken at most; fewer when those after the first took ``enough`` seconds.
     """
-    return _typical(list(_timed(config, scratch, steps, enough, stop)))
+    times: list[float] = []
+    with closing(_timed(config, scratch, steps)) as timed:
+        for seconds in timed:
+            times.append(seconds)
+            if sum(times[1:]) > enough:
+                break
+    return _typical(times)
 
 
 def _typical(times: list[float]) -> float:
     return max(1e-4, median(times[1:] or times))
 
 
-def _timed(
-    config: Medusa1Config, scratch: Path, steps: int, enough: float, stop: Callable[[], bool]
-) -> Generator[float, None, None]:
-    """The seconds of each step, as `step_seconds` takes them."""
+def _timed(config: Medusa1Config, scratch: Path, steps: int) -> Generator[float, None, None]:
+    """The seconds of each of so many steps; ``scratch`` is used and removed."""
     # Nothing is looked at or saved, and the last step, which would be, is not reached.
     config = replace(
         config, out=str(scratch), tokens=(steps + 1) * config.batch_tokens,
         evaluate_every=MOST_STEPS, checkpoint_every=MOST_STEPS,
     )  # fmt: skip
-    records, times, before = train(config), [], perf_counter()
+    records, before = train(config), perf_counter()
     try:
-        for _ in records:
-            times.append(perf_counter() - before)
-            yield times[-1]
-            if len(times) == steps or sum(times[1:]) > enough or stop():
-                break
+        for _ in islice(records, steps):
+            yield perf_counter() - before
             before = perf_counter()
     finally:
         with suppress(_SeenEnough):
