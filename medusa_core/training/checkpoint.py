@@ -8,15 +8,15 @@ names, shapes and numbers are compared with what is to be trained before anythin
 from __future__ import annotations
 
 import logging
-import math
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from medusa_core.checkpoints.files import pickle_fault
 from medusa_core.checkpoints.heads import disk_errors
@@ -31,13 +31,22 @@ _STATE = {"AdamW": {"step", "exp_avg", "exp_avg_sq"}, "Muon": {"momentum_buffer"
 
 
 @dataclass(frozen=True)
+class _Optimizer:
+    """What is read of an optimizer; rates and the like come from the settings."""
+
+    state: dict[int, dict[str, Any]]  # by number of the parameter
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Where a run was: the step, the trained weights, the optimizers and the course of the watched loss."""
 
-    step: int
-    course: LossTracker | None
-    weights: dict[str, torch.Tensor]
-    optimizers: list[dict[str, Any]]  # of each the state by number of the parameter
+    __pydantic_config__ = ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False)
+
+    step: Annotated[int, Field(strict=True, ge=0)]
+    module: dict[str, torch.Tensor]
+    optimizers: list[_Optimizer]
+    course: LossTracker | None = None
 
 
 class _UnusableError(Exception):
@@ -98,11 +107,10 @@ def load(
             (folder / NEWEST).replace(folder / _DAMAGED)
             words = f"{faults[0]}: the run goes on from the checkpoint before it, at step {found.step}"
             logging.getLogger(__name__).warning("warning: %s; the bad one is now %s", words, _DAMAGED)
-        module.load_state_dict(found.weights, strict=False)
+        module.load_state_dict(found.module, strict=False)
         for optimizer, own in zip(optimizers, found.optimizers, strict=True):
-            # Rates and the like come from the settings, which are those the run began with.
             groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": own, "param_groups": groups})
+            optimizer.load_state_dict({"state": own.state, "param_groups": groups})
         return found
     if faults:
         also = f", and {PREVIOUS} cannot be used either" if len(faults) > 1 else ""
@@ -127,39 +135,10 @@ def _read(file: Path) -> Checkpoint:
     except Exception as error:  # a foreign pickle makes its reader stumble over anything
         words = pickle_fault(file, error).removeprefix(f"{file.name} ").partition(":")[0]
         raise _UnusableError(words) from error
-    return _parsed(state)
-
-
-def _parsed(state: object) -> Checkpoint:
-    """The parts of a checkpoint, their types checked."""
-    if not isinstance(state, dict) or not {"step", "module", "optimizers"} <= state.keys():
-        raise _UnusableError("is not the checkpoint of a run")
-    step, weights, optimizers = state["step"], state["module"], state["optimizers"]
-    if type(step) is not int or step < 0:
-        raise _UnusableError(f"has the step {step!r:.40}")
-    if not isinstance(weights, dict) or not all(isinstance(t, torch.Tensor) for t in weights.values()):
-        raise _UnusableError("has weights that are not tensors")
-    if not isinstance(optimizers, list) or not all(_is_optimizer(saved) for saved in optimizers):
-        raise _UnusableError("has no state of the optimizers")
-    course = state.get("course")
-    if course is not None and not _is_course(course):
-        raise _UnusableError("has no course of the loss")
-    tracker = LossTracker(**course) if course else None
-    return Checkpoint(step, tracker, weights, [saved["state"] for saved in optimizers])
-
-
-def _is_course(saved: object) -> bool:
-    names = {item.name for item in fields(LossTracker)}
-    return (
-        isinstance(saved, dict)
-        and saved.keys() == names
-        and all(isinstance(value, float) and math.isfinite(value) for value in saved.values())
-    )
-
-
-def _is_optimizer(saved: object) -> bool:
-    state = saved.get("state") if isinstance(saved, dict) else None
-    return isinstance(state, dict) and all(isinstance(own, dict) for own in state.values())
+    try:
+        return TypeAdapter(Checkpoint).validate_python(state)
+    except ValidationError as error:
+        raise _UnusableError(f"is not the checkpoint of a run ({reason_of(error)})") from error
 
 
 def _require_fit(
@@ -167,10 +146,10 @@ def _require_fit(
 ) -> None:
     """Raise _UnusableError unless names, shapes and numbers are those of what is to be trained."""
     wanted = trainable(module)
-    if strange := sorted(map(str, wanted.keys() ^ found.weights.keys())):
+    if strange := sorted(map(str, wanted.keys() ^ found.module.keys())):
         raise _UnusableError(f"belongs to another model or recipe ({strange[0]:.80})")
     for name, tensor in wanted.items():
-        saved = found.weights[name]
+        saved = found.module[name]
         if saved.shape != tensor.shape:
             raise _UnusableError(
                 f"belongs to another model: {name} is {[*saved.shape]}, not {[*tensor.shape]}"
@@ -179,9 +158,9 @@ def _require_fit(
             raise _UnusableError(f"has no finite numbers in {name}")
     if len(found.optimizers) != len(optimizers):
         raise _UnusableError(f"has {len(found.optimizers)} optimizers, the recipe {len(optimizers)}")
-    for optimizer, state in zip(optimizers, found.optimizers, strict=True):
+    for optimizer, own in zip(optimizers, found.optimizers, strict=True):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        _require_state(type(optimizer).__name__, state, parameters, begun=found.step > 0)
+        _require_state(type(optimizer).__name__, own.state, parameters, begun=found.step > 0)
 
 
 def _require_state(kind: str, state: dict, parameters: list[torch.Tensor], *, begun: bool) -> None:
