@@ -198,13 +198,8 @@ def write_record(record: ExperimentRecord, path: Path) -> None:
 
 def as_json(record: ExperimentRecord) -> dict[str, Any]:
     """The record as plain data, rows without the fields they do not have."""
-    data = record.model_dump()
-    optional = {name for name, field in Row.model_fields.items() if not field.is_required()}
-    for row in data["rows"]:
-        for name in optional:
-            if row[name] is None:
-                del row[name]
-    return data
+    rows = [row.model_dump(exclude_defaults=True) for row in record.rows]
+    return record.model_dump() | {"rows": rows}
 
 
 def row_cells(row: Row) -> dict[str, str]:
