@@ -6,13 +6,15 @@ how much likelier the base finds a text than a frozen reference does is the rewa
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from random import Random
+from typing import Annotated
 
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from torch.nn import functional as F
 from transformers import LlamaForCausalLM
 
@@ -20,44 +22,37 @@ from medusa_core.errors import MedusaError
 from medusa_core.files import read_text
 from tools.make_model.settings import PretrainConfig
 
+Tokens = list[Annotated[int, Field(strict=True, ge=0)]]
+SomeTokens = Annotated[Tokens, Field(min_length=1)]
+
 
 @dataclass(frozen=True)
 class Pair:
     """Tokens of a text, what the base says next but should not, and what it might say instead."""
 
-    before: list[int]
-    refused: list[int]
-    wanted: list[list[int]]
+    before: Tokens
+    refused: SomeTokens
+    wanted: Annotated[list[SomeTokens], Field(min_length=1)]
 
 
 def read_pairs(file: Path, vocabulary: int) -> list[Pair]:
     """The pairs of a file as ``tools.make_model.repeats`` writes it. Raises MedusaError for any other."""
     again = "write it with python -m tools.make_model.repeats"
-    pairs = []
+    adapter = TypeAdapter(Pair)
+    pairs: list[Pair] = []
     for number, line in enumerate(read_text(file).split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            pair = Pair(**json.loads(line))
-        except (ValueError, TypeError, RecursionError) as error:
+            pair = adapter.validate_json(line)
+        except ValidationError as error:
             raise MedusaError(f"line {number} of {file} is not a pair: {again}") from error
-        if not _is_of(vocabulary, pair):
+        if max(chain(pair.before, pair.refused, *pair.wanted)) >= vocabulary:
             raise MedusaError(f"line {number} of {file} is not a pair of this vocabulary: {again}")
         pairs.append(pair)
     if not pairs:
         raise MedusaError(f"{file} holds no pair: no text of the base repeats a sentence")
     return pairs
-
-
-def _is_of(vocabulary: int, pair: Pair) -> bool:
-    """Whether all parts are tokens of the vocabulary, and none but the text before is empty."""
-    if not isinstance(pair.wanted, list) or not (pair.refused and pair.wanted and all(pair.wanted)):
-        return False
-    parts = [pair.before, pair.refused, *pair.wanted]
-    return all(
-        isinstance(part, list) and all(type(one) is int and 0 <= one < vocabulary for one in part)
-        for part in parts
-    )
 
 
 class Preferences:
