@@ -8,30 +8,31 @@ forward pass, where teachers say what is learned.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, cast
 
-from medusa_core.errors import MedusaError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from medusa_core.errors import MedusaError, reason_of
 from medusa_core.training.corpus import Source
 from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.encoding import TokenArrays
 from tools.make_model.settings import PretrainConfig
 
-_FIELDS = {"share", "window", "weights", "dropout", "keeps"}
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-@dataclass(frozen=True)
-class Phase:
+class Phase(BaseModel):
     """A share of the run's tokens, the window length they are read in and each kind's weight in them."""
 
-    share: float
-    window: int
-    weights: Mapping[str, float]
-    dropout: float
-    keeps: Mapping[str, float] = field(default_factory=dict)  # kinds learned from teachers
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    share: Amount
+    window: Annotated[int, Field(gt=0)]
+    weights: Annotated[dict[str, Amount], Field(min_length=1)]
+    dropout: Annotated[float, Field(ge=0, lt=1)]
+    keeps: dict[str, Amount] = {}  # kinds learned from teachers
 
 
 def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase]:
@@ -46,13 +47,20 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
     if entries is None:
         phases = _default_phases(config, sources)
     else:
-        kinds = {source.kind for source in sources}
         try:
-            phases = [_phase(entry, kinds, config.dropout) for entry in entries]
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise MedusaError(f"the phases of the recipe {path} cannot be read: {error!r}") from error
+            phases = [Phase.model_validate({"dropout": config.dropout} | entry) for entry in entries]
+        except (TypeError, ValidationError) as error:
+            raise MedusaError(
+                f"the phases of the recipe {path} cannot be read ({reason_of(error)}): correct them"
+            ) from error
         if not phases:
             raise MedusaError(f"the recipe {path} lists no phase: name one, or leave phases out")
+        kinds = {source.kind for source in sources}
+        if unknown := {kind for phase in phases for kind in phase.weights | phase.keeps} - kinds:
+            raise MedusaError(
+                f"a phase of the recipe {path} reads {min(unknown)!r}, which is not a source: use "
+                f"{', '.join(sorted(kinds))}"
+            )
     for phase in phases:
         _check_window(phase.window, config)
     if bool(config.teachers) != any(phase.keeps for phase in phases):
@@ -70,26 +78,11 @@ def _default_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[P
     # A source of a recipe has a weight; those of --data have none.
     weights = {source.kind: cast("float", source.weight) for source in sources}
     shares = ((1 - config.long_share, config.sequence_length), (config.long_share, config.context))
-    return [Phase(share, window, weights, config.dropout) for share, window in shares if share > 0]
-
-
-def _phase(entry: dict[str, Any], kinds: set[str], dropout: float) -> Phase:
-    if unknown := sorted(entry.keys() - _FIELDS):
-        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(sorted(_FIELDS))}")
-    weights, keeps = (
-        {kind: float(weight) for kind, weight in entries.items()}
-        for entries in (entry["weights"], entry.get("keeps", {}))
-    )
-    if unknown := sorted((weights | keeps).keys() - kinds):
-        raise ValueError(f"{unknown[0]!r} is not a source of the recipe: {', '.join(sorted(kinds))}")
-    rate = float(entry.get("dropout", dropout))
-    phase = Phase(float(entry["share"]), int(entry["window"]), weights, rate, keeps)
-    positive = [phase.share, phase.window, *weights.values(), *keeps.values()]
-    if not weights or not all(math.isfinite(number) and number > 0 for number in positive):
-        raise ValueError("share, window and every weight must be above 0, and at least one kind named")
-    if not 0 <= phase.dropout < 1:
-        raise ValueError(f"dropout is {phase.dropout}: choose one from 0 to below 1")
-    return phase
+    return [
+        Phase(share=share, window=window, weights=weights, dropout=config.dropout)
+        for share, window in shares
+        if share > 0
+    ]
 
 
 def _check_window(window: int, config: PretrainConfig) -> None:
