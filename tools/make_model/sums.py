@@ -163,7 +163,7 @@ def one_step(random: Random, *, heldout: bool) -> Problem:
     named = _NAMED.get(a) if sign == "*" and random.random() < 0.5 else None
     question, answer = random.choice(named or _ONE_STEP[sign])
     words = _words(random) | {"a": a, "b": b, "c": c}
-    return Problem(_fill(question, words), f"{_working(a, sign, b)}. {_fill(answer, words)}", c)
+    return Problem(question.format(**words), f"{_working(a, sign, b)}. {answer.format(**words)}", c)
 
 
 def two_steps(random: Random, *, heldout: bool) -> Problem:
@@ -179,8 +179,8 @@ def two_steps(random: Random, *, heldout: bool) -> Problem:
     e = _result(c, second, d)
     question, answer = random.choice(_TWO_STEP[first, second])
     words = _words(random) | {"a": a, "b": b, "d": d, "e": e}
-    working = f"{_working(a, first, b)}. {_working(c, second, d)}. {_fill(answer, words)}"
-    return Problem(_fill(question, words), working, e)
+    working = f"{_working(a, first, b)}. {_working(c, second, d)}. {answer.format(**words)}"
+    return Problem(question.format(**words), working, e)
 
 
 def sums(seed: int, documents: int, *, heldout: bool) -> Iterator[str]:
@@ -252,7 +252,7 @@ def _share(random: Random, a: int, b: int) -> Problem:
              "{n} takes {c} {t}."),
         ]
     )  # fmt: skip
-    return Problem(_fill(question, words), f"{_working(a, '/', b)}. {_fill(answer, words)}", a // b)
+    return Problem(question.format(**words), f"{_working(a, '/', b)}. {answer.format(**words)}", a // b)
 
 
 def _words(random: Random) -> dict[str, str | int]:
@@ -265,7 +265,3 @@ def _words(random: Random) -> dict[str, str | int]:
         "g": group,
         "gs": _GROUPS[group],
     }
-
-
-def _fill(template: str, words: dict[str, str | int]) -> str:
-    return template.format(**words)
