@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 
 from medusa_core.files import read_text
-from medusa_core.training.config import RunConfig
+from medusa_core.training.config import DrafterConfig
 from medusa_core.training.run_folder import METRICS, RESULT, heldout_mean, read_record
 
 CARD, RECIPE = "README.md", "recipe.json"
@@ -20,7 +20,7 @@ CARD, RECIPE = "README.md", "recipe.json"
 _NOT_RECIPE = {"out", "evaluate_every", "checkpoint_every", "track"}
 
 
-def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hit: str) -> None:
+def write_card(folder: Path, config: DrafterConfig, finished: Path, guesser: str, hit: str) -> None:
     """Write ``README.md`` into the run folder and into that of its result, from the run's own files.
 
     The recipe of the text is copied beside it where that was a mixture, so that weights outside the run
@@ -28,7 +28,7 @@ def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hi
     ``guesser`` is what the numbered scores are of, ``hit`` what a right guess is.
     """
     result = read_record(folder / RESULT)
-    if not getattr(config, "data", ""):
+    if not config.data:
         shutil.copyfile(config.recipe, folder / RECIPE)
     lines = [
         f"# {type(config).__doc__}",
@@ -54,7 +54,7 @@ def write_card(folder: Path, config: RunConfig, finished: Path, guesser: str, hi
     ]
     (folder / CARD).write_text("\n".join(lines) + "\n", "utf-8", "backslashreplace")
     for name in (CARD, RECIPE):
-        if finished.is_dir() and (folder / name).is_file():
+        if (folder / name).is_file():
             shutil.copyfile(folder / name, finished / name)
 
 
@@ -71,12 +71,12 @@ def _course(folder: Path, guesser: str) -> Iterator[str]:
         yield f"| {record['tokens']:,} | {record['loss']:.3f} | {top1:.3f} | {loss:.3f} |"
 
 
-def _settings(config: RunConfig) -> Iterator[str]:
-    values = asdict(config)
+def _settings(config: DrafterConfig) -> Iterator[str]:
     for item in fields(config):
-        if item.name not in _NOT_RECIPE and values[item.name] != "":
+        value = getattr(config, item.name)
+        if item.name not in _NOT_RECIPE and value != "":
             meaning = item.metadata["help"].replace("|", "\\|")
-            yield f"| {item.name} | `{values[item.name]}` | {meaning} |"
+            yield f"| {item.name} | `{value}` | {meaning} |"
 
 
 def _heldout(result: dict[str, float], guesser: str) -> Iterator[str]:
