@@ -28,9 +28,9 @@ _OTHER_ANSWER = "\ue000"  # private use: no answer starts with it
 
 @dataclass(frozen=True)
 class TokenArrays:
-    """Tokens of an example, of a corpus [n] or of windows [B, T], and which of them count [same]."""
+    """Tokens of an example or of a corpus [n], and which of them count [n]."""
 
-    tokens: np.ndarray  # uint16 or uint32, int64 in windows
+    tokens: np.ndarray  # uint16 or uint32
     trained: np.ndarray  # bool
 
     def __len__(self) -> int:
