@@ -18,10 +18,10 @@ from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import naming, read_bytes
 
 CONFIG, METRICS, RESULT = "config.json", "metrics.jsonl", "result.json"
-_OTHER = "or choose another --out"
+_OTHER_FOLDER = "choose another --out"
 
 
-def read_record(file: Path, fix: str = _OTHER.removeprefix("or ")) -> dict[str, Any]:
+def read_record(file: Path, fix: str = _OTHER_FOLDER) -> dict[str, Any]:
     """The JSON object in a file of a run. Raises MedusaError that ends in ``fix``."""
     return read_json(file, fix)
 
@@ -34,9 +34,9 @@ def write_record(file: Path, record: dict[str, Any]) -> None:
 def settings_of(folder: Path) -> dict[str, Any]:
     """The settings that the folder's run began with. Raises MedusaError for a missing or damaged file."""
     file = folder / CONFIG
-    settings = read_record(file, f"put back the one that the run wrote, {_OTHER}")
+    settings = read_record(file, f"put back the one that the run wrote, or {_OTHER_FOLDER}")
     if "tokens" not in settings or "batch_tokens" not in settings:
-        raise MedusaError(f"{file} holds no settings of a run: put back its own, {_OTHER}")
+        raise MedusaError(f"{file} holds no settings of a run: put back its own, or {_OTHER_FOLDER}")
     return settings
 
 
@@ -78,7 +78,7 @@ def cut_metrics(folder: Path, step: int) -> None:
     """Drop the lines after ``step``, which will be logged again. Raises MedusaError for a damaged file."""
     file = folder / METRICS
     if file.exists():
-        replace_file(file, cut_lines(file, "step", step, f"take the line out, {_OTHER}"))
+        replace_file(file, cut_lines(file, "step", step, f"take the line out, or {_OTHER_FOLDER}"))
 
 
 def cut_lines(file: Path, count: str, last: int, way_out: str) -> bytes:
@@ -89,7 +89,9 @@ def cut_lines(file: Path, count: str, last: int, way_out: str) -> bytes:
     try:
         *lines, _ = read_bytes(file).split(b"\n")
     except OSError as error:
-        raise MedusaError(f"cannot read {file} ({reason_of(error)}): move it away, {_OTHER}") from error
+        raise MedusaError(
+            f"cannot read {file} ({reason_of(error)}): move it away, or {_OTHER_FOLDER}"
+        ) from error
     kept: list[bytes] = []
     for number, line in enumerate(lines, start=1):
         try:
