@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 
 from medusa_core.errors import MedusaError
 from medusa_core.training.answers import Writer
 from medusa_core.training.base_model import base_folder, load_frozen, load_tokenizer
 from medusa_core.training.config import Medusa1Config, Medusa2Config, SelfDistillConfig
-from medusa_core.training.loop import End, Progress, make_accelerator, never
+from medusa_core.training.loop import End, Progress, never
 from medusa_core.training.medusa1 import medusa1
 from medusa_core.training.medusa2 import medusa2, require_frozen_head
 
@@ -42,7 +42,7 @@ def self_distill(config: SelfDistillConfig, end: End = never) -> Generator[Progr
 
 def _write_answers(config: SelfDistillConfig, folder: Path, end: End) -> Generator[Progress, None, None]:
     """Write the answers that are missing; the last record's ``folder`` is theirs."""
-    accelerator = make_accelerator(replace(config, track="none"))
+    accelerator = Accelerator()
     if accelerator.is_main_process:
         model = load_frozen(config, accelerator.device)
         writer = Writer(config, model, load_tokenizer(base_folder(config.model)), folder)
