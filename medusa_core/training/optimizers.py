@@ -24,7 +24,7 @@ def make_optimizers(config: DrafterConfig, *parts: tuple[Named, float]) -> list[
     """
     if config.optimizer == "muon":
         weights = [item for named, _ in parts for item in named]
-        if len(parts) > 1 or not any(map(_is_matrix, *zip(*weights, strict=True))):
+        if len(parts) > 1 or not any(_is_matrix(name, weight) for name, weight in weights):
             raise MedusaError(
                 "torch's Muon takes single matrices, and this recipe trains others or several in one: use "
                 "--optimizer adamw"
