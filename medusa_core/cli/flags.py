@@ -12,14 +12,13 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from medusa_core.acceptance import rule_info, rule_names, rules_in_words
+from medusa_core.acceptance import rules_in_words
 from medusa_core.config import AUTO_METHOD, WITHOUT_WEIGHTS, GenerationConfig, check_settings
-from medusa_core.drafters import drafter_names, merged_in_words, method
+from medusa_core.drafters import drafter_names, merged_in_words
 from medusa_core.drafters._options import (
     check_choices,
     check_options,
     differing_defaults,
-    lone_owners_of,
     option_kinds,
     option_names,
 )
@@ -78,23 +77,23 @@ def add_run_settings(parser: argparse.ArgumentParser, leave_out: Iterable[str] =
 
 def _add_option_flags(parser: argparse.ArgumentParser, *, shown: bool) -> None:
     """Add the flags of drafters and rules, each once; ``shown``: whether help lists them."""
-    items: dict[str, list[Field]] = {}
-    for item in (item for kind in option_kinds() for item in fields(kind)):
-        items.setdefault(item.name, []).append(item)
-    own_defaults = differing_defaults()
-    for name, same in items.items():
-        helps = dict.fromkeys(item.metadata["help"] for item in same)
-        differing = own_defaults.get(name, {})
-        own = {owner: f" [{default}]" for default, owners in differing.items() for owner in owners}
-        whose = ", ".join(owner + own.get(owner, "") for owner in lone_owners_of(name))
+    same: dict[str, dict[str, Field]] = {}  # by name of the setting and by owner
+    for owner, kind in option_kinds().items():
+        for item in fields(kind):
+            same.setdefault(item.name, {})[owner] = item
+    differing = differing_defaults()
+    for name, items in same.items():
+        differ = name in differing
+        whose = ", ".join(f"{owner} [{item.default}]" if differ else owner for owner, item in items.items())
+        helps = dict.fromkeys(item.metadata["help"] for item in items.values())
         words = f"{whose}: {'; '.join(helps)}" if shown else argparse.SUPPRESS
-        _add_flag(parser, same[0], help=words, shown=shown and not own, only_if_given=True)
+        first = next(iter(items.values()))
+        _add_flag(parser, first, help=words, shown=shown and not differ, only_if_given=True)
 
 
 def _options_by_owner() -> str:
     """The flags and defaults of each drafter and rule that has some, a paragraph each."""
-    kinds = {name: method(name).settings for name in drafter_names()}
-    kinds |= {name: rule_info(name).settings for name in rule_names()}
+    kinds = option_kinds()
     wide = max(map(len, kinds))
     return "\n".join(
         textwrap.fill(

@@ -18,20 +18,20 @@ from medusa_core.drafters import (
 from medusa_core.errors import MedusaError, SettingError, name_fix
 
 
-def option_kinds() -> list[type]:
-    """The settings records of all drafters and rules."""
-    kinds = [method(name).settings for name in drafter_names()]
-    return kinds + [rule_info(name).settings for name in rule_names()]
+def option_kinds() -> dict[str, type]:
+    """The settings records of all drafters and rules, by their owners' names."""
+    kinds = {name: method(name).settings for name in drafter_names()}
+    return kinds | {name: rule_info(name).settings for name in rule_names()}
 
 
 def option_names() -> list[str]:
     """The names of their settings, each once; two that share a name mean the same by it."""
-    return list(dict.fromkeys(item.name for kind in option_kinds() for item in fields(kind)))
+    return list(dict.fromkeys(item.name for kind in option_kinds().values() for item in fields(kind)))
 
 
 def option_defaults(name: str = GenerationConfig.method) -> dict[str, Any]:
     """The default of each of these settings, by name: that of the method ``name`` where it has one."""
-    kinds = [*option_kinds(), method(name).settings]
+    kinds = [*option_kinds().values(), method(name).settings]
     return {item.name: item.default for kind in kinds for item in fields(kind)}
 
 
@@ -44,13 +44,13 @@ def usual_settings(brought: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[s
     return found
 
 
-def differing_defaults() -> dict[str, dict[Any, list[str]]]:
-    """The settings whose default is a drafter's own: by name, each default with the drafters that have it."""
-    found: dict[str, dict[Any, list[str]]] = {}
+def differing_defaults() -> list[str]:
+    """The settings whose default is a drafter's own."""
+    found: dict[str, set[Any]] = {}
     for name in drafter_names():
         for item in fields(method(name).settings):
-            found.setdefault(item.name, {}).setdefault(item.default, []).append(name)
-    return {name: defaults for name, defaults in found.items() if len(defaults) > 1}
+            found.setdefault(item.name, set()).add(item.default)
+    return [name for name, defaults in found.items() if len(defaults) > 1]
 
 
 def check_choices(config: GenerationConfig) -> None:
@@ -69,14 +69,8 @@ def check_options(config: GenerationConfig) -> None:
     if unknown := [name for name in config.options if name not in known]:
         own = [item.name for item in fields(config) if item.name != "options"]
         raise MedusaError(f"no setting is called {unknown[0]!r:.30}: {name_fix(unknown[0], [*own, *known])}")
-    for kind in option_kinds():
+    for kind in option_kinds().values():
         pick_settings(kind, config.options)
-
-
-def lone_owners_of(name: str) -> list[str]:
-    """The drafters and rules that have the setting; methods of two drafters have those of both."""
-    drafters = [one for one in drafter_names() if name in _names(method(one).settings)]
-    return drafters + [one for one in rule_names() if name in _names(rule_info(one).settings)]
 
 
 def idle_options(config: GenerationConfig) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from dataclasses import fields
 
 import pytest
 import tiny
@@ -15,7 +16,7 @@ from medusa_core.acceptance import rule_names
 from medusa_core.cli.main import build_parser
 from medusa_core.config import GenerationConfig, LoadConfig
 from medusa_core.drafters import drafter_names, merged_in_words
-from medusa_core.drafters._options import idle_options, lone_owners_of, option_names
+from medusa_core.drafters._options import idle_options, option_kinds
 from medusa_core.evaluation.peers import PeerError, PeerRunner
 from medusa_core.loading import load as loading
 from medusa_core.trace.format import read_trace
@@ -113,17 +114,20 @@ def test_help_fits_two_screens_with_the_flags_of_each_drafter_and_rule(command, 
     assert all(f"{name}: " in words for name in rule_names())
     listed = said.partition("by --help-settings:\n")[2]
     of_owner = {words.split()[0]: words for words in re.split(r"\n(?=  \S)", listed)}
-    for name in option_names():
-        assert all(f"--{name.replace('_', '-')} " in of_owner[owner] for owner in lone_owners_of(name))
+    for owner, kind in option_kinds().items():
+        assert all(f"--{item.name.replace('_', '-')} " in of_owner[owner] for item in fields(kind))
 
 
 def test_the_settings_are_said_in_words_with_their_owners(command):
     code, said, _ = command(["generate", "--help-settings"])
     assert code == 0
     said = " ".join(said.split())
-    for name in option_names():
-        words = said.partition(f"--{name.replace('_', '-')} ")[2].partition(" --")[0]
-        assert all(owner in words for owner in lone_owners_of(name))
+    for owner, kind in option_kinds().items():
+        for item in fields(kind):
+            words = said.partition(f"--{item.name.replace('_', '-')} ")[2].partition(" --")[0]
+            assert owner in words
+            assert f"[{item.default}]" in words
+    assert "draft_model [3], eagle3 [8]" in said  # draft_depth, of which each has its own default
 
 
 # --- The flags of the penalty and min-p: what they do, what is said of them, and what transformers is asked.

@@ -45,7 +45,7 @@ def of_additions(translated: Collection[str]) -> set[str]:
     things = [of_method(method(name)) for name in method_names() if not new.isdisjoint(drafters_of(name))]
     rules = [{name, f"{name}: {rule_info(name).help}"} for name in rule_names()]
     things += [texts for texts in rules if texts.isdisjoint(translated)]
-    for item in (item for kind in (GenerationConfig, *option_kinds()) for item in fields(kind)):
+    for item in (item for kind in (GenerationConfig, *option_kinds().values()) for item in fields(kind)):
         has_control = isinstance(item.default, int | float)
         texts = {item.metadata["help"], label_of(item.name)} if has_control else set()
         things += [texts] if texts.isdisjoint(translated) else []

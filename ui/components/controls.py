@@ -55,7 +55,9 @@ USUAL = """(name, copies, usual) => {
   const own = (copies && known[name + JOINED]) || known[name];
   return OPTIONS.map((option) => own[option]);
 }"""
-FIELDS = {field.name: field for kind in (GenerationConfig, *option_kinds()) for field in fields(kind)}
+FIELDS = {
+    field.name: field for kind in (GenerationConfig, *option_kinds().values()) for field in fields(kind)
+}
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def settings_of(trace: dict[str, Any]) -> dict[str, Any]:
     drafter, rule = config["drafter"], config["acceptance"]
     given = {**drafter["settings"], **rule["settings"], **config}
     name = drafter["name"] if drafter["name"] in method_names() else GenerationConfig.method
-    kinds = (*option_kinds(), method(name).settings, GenerationConfig)
+    kinds = (*option_kinds().values(), method(name).settings, GenerationConfig)
     items = {item.name: item for kind in kinds for item in fields(kind)}
     numbers = [name for name, default in option_defaults().items() if isinstance(default, int | float)]
     return {
