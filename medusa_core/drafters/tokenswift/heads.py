@@ -55,11 +55,6 @@ class TokenSwiftHeads(nn.Module):
         """K."""
         return len(self.linear)
 
-    @property
-    def width(self) -> int:
-        """d."""
-        return self.linear.shape[-1]
-
     def states(self, hidden: torch.Tensor, first: int | None = None) -> list[torch.Tensor]:
         """h_1 to h_K of hidden states [..., d], or of the ``first`` heads."""
         states = []
