@@ -7,7 +7,6 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import nn
@@ -24,8 +23,6 @@ from medusa_core.llama.library import Library
 from medusa_core.llama.model import product
 from medusa_core.llama.weights import COPY_LIMIT, DTYPES, linear
 from medusa_core.model.target import Target
-
-_Module = TypeVar("_Module", bound=nn.Module)
 
 _SAME = 0.05  # by how much a copy of the embedding may be off, for its rounding
 
@@ -119,14 +116,14 @@ class NativeLinear(nn.Linear):
         return product(self._panels, x.reshape(-1, x.shape[-1]), self._library).view(*x.shape[:-1], -1)
 
 
-def in_c(module: _Module, library: Library | None) -> _Module:
-    """A copy with the same weights that computes in C; the module itself where C cannot or it is large."""
-    tensors = [*module.parameters(), *module.buffers()]
+def in_c(heads: HydraHeads, library: Library | None) -> HydraHeads:
+    """The heads in C, on the same weights; as they are where C cannot compute them or they are large."""
+    tensors = [*heads.parameters(), *heads.buffers()]
     if library is None or sum(tensor.nbytes for tensor in tensors) > COPY_LIMIT:
-        return module
+        return heads
     if any(tensor.dtype not in DTYPES or tensor.device.type != "cpu" for tensor in tensors):
-        return module
-    copied = deepcopy(module, {id(tensor): tensor for tensor in tensors})
+        return heads
+    copied = deepcopy(heads, {id(tensor): tensor for tensor in tensors})
     made: dict[nn.Module, NativeLinear] = {}  # a layer may stand in several places
     for name, layer in list(copied.named_modules(remove_duplicate=False)):
         if type(layer) is nn.Linear:
