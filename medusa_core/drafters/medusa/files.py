@@ -22,6 +22,7 @@ from medusa_core.checkpoints.heads import heads_for_base, write_heads
 from medusa_core.checkpoints.layouts import HeadTensors
 from medusa_core.checkpoints.names import HEADS_NAME
 from medusa_core.drafters import DraftSize
+from medusa_core.drafters.medusa import HEADS
 from medusa_core.drafters.medusa.heads import MedusaHeads, TruncatedHeads
 
 if TYPE_CHECKING:
@@ -55,9 +56,6 @@ def save_heads(heads: MedusaHeads, folder: Path, base: str, dtype: torch.dtype =
     write_heads(HeadTensors(weight, bias, last, token_map), folder, base)
 
 
-_PUBLISHED_HEADS = 5  # assumed where their config does not say how many
-
-
 def size(folder: Path, base: ModelSize) -> DraftSize:
     """The memory heads take beside ``base``: by their files where those are here, else by their config.
 
@@ -77,7 +75,7 @@ def size(folder: Path, base: ModelSize) -> DraftSize:
 
 
 def _numbers_by_config(config: dict[str, Any], base: ModelSize) -> int:
-    heads = config.get("medusa_num_heads") or config.get("num_heads") or _PUBLISHED_HEADS
+    heads = config.get("medusa_num_heads") or config.get("num_heads") or HEADS
     layers = config.get("medusa_num_layers") or 1
     own = 0 if str(config.get("version")) == "2" else base.vocabulary * base.width
     return heads * (layers * (base.width**2 + base.width) + own)
