@@ -17,7 +17,7 @@ from medusa_core.config import GenerationConfig
 from medusa_core.decoding import Step, check_prompt
 from medusa_core.drafters import draft_of, drafter_settings
 from medusa_core.engine import Engine
-from medusa_core.errors import MedusaError
+from medusa_core.errors import MedusaError, shortened
 from medusa_core.longrun.folder import OTHER_FOLDER, End, Memory, RunFolder
 from medusa_core.longrun.memory import PeakMemory, RunMemory, run_memory
 from medusa_core.longrun.segments import SEGMENT, decode_segments
@@ -150,8 +150,8 @@ def _require_same(now: dict[str, Any], begun: dict[str, Any], folder: Path) -> N
             usual = getattr(GenerationConfig, name, None) if part == "settings" else None
             if (was := before.get(name, usual)) != value:
                 raise MedusaError(
-                    f"the run in {folder} began with {words} ({name} {_short(was)}, now "
-                    f"{_short(value)}): give what it began with or choose another --save"
+                    f"the run in {folder} began with {words} ({name} {shortened(str(was), 40)}, now "
+                    f"{shortened(str(value), 40)}): give what it began with or choose another --save"
                 )
     if now["prompt"] != begun.get("prompt"):
         raise MedusaError(
@@ -166,11 +166,6 @@ def _other_surroundings(now: dict[str, Any], before: dict[str, Any]) -> list[str
         for name, value in now.items()
         if name in before and before[name] != value
     ]
-
-
-def _short(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 40 else f"{text[:37]}…"
 
 
 def identity(engine: Engine, prompt: Sequence[int], config: GenerationConfig) -> dict[str, Any]:
