@@ -16,7 +16,7 @@ from typing import Any
 import transformers
 
 from medusa_core.cli.commands.reproduce import SHIPPED
-from medusa_core.cli.flags import check_output_file, read_settings
+from medusa_core.cli.flags import check_output_file, flag_of, read_settings
 from medusa_core.cli.load import load_with_line
 from medusa_core.cli.progress import show_progress
 from medusa_core.cli.tables import new_table, wide_console
@@ -75,7 +75,7 @@ def _measured_record(args: argparse.Namespace) -> ExperimentRecord:
     engine = load_with_line(read_settings(LoadConfig, args))
     if args.store and not args.again:
         kept = current_record(args.experiment, store.kind_of(MachineRecord(**machine_of(engine))))
-        if kept and kept.command == command_line(args.experiment, load_experiment(args.experiment), args):
+        if kept and kept.command == command_line(args.experiment, args):
             words = f"kept from {kept.date}, by this command and this engine; --again renews it"
             print(words, file=sys.stderr)
             return kept
@@ -95,7 +95,7 @@ def check_stored(args: argparse.Namespace, elsewhere: str) -> None:
 def measured(name: str, args: argparse.Namespace, engine: Engine) -> ExperimentRecord:
     """The record of an experiment on a loaded engine. Raises MedusaError."""
     module = load_experiment(name)
-    command = command_line(name, module, args)
+    command = command_line(name, args)
     if args.quick:
         make_quick(module, args)
     settings = read_settings(module.Settings, args)
@@ -147,7 +147,7 @@ def simulated(name: str, args: argparse.Namespace) -> ExperimentRecord:
     shape, device = known_shapes()[settings.model], find_device(settings.device)
     return _record(
         name,
-        command_line(name, module, args),
+        command_line(name, args),
         MachineRecord(processor=f"{device.title}, by its data sheet", threads=0, torch="", python=""),
         ModelRecord(
             name=shape.name,
@@ -209,16 +209,15 @@ def _record(
     )
 
 
-def command_line(name: str, module: ModuleType, args: argparse.Namespace) -> str:
+def command_line(name: str, args: argparse.Namespace) -> str:
     """The command with every flag that was set; absolute paths are cut to their last part."""
     words = ["python", "-m", "medusa_core", "reproduce", name]
     for entry in getattr(args, "prompts", None) or []:
         words += ["--prompts", str(_shown(entry))]
-    for key, default in default_flags(module).items():
+    for key, default in default_flags(load_experiment(name)).items():
         value = getattr(args, key)
         if value != default:
-            flag = "--" + key.replace("_", "-")
-            words += [flag] if value is True else [flag, str(_shown(value))]
+            words += [flag_of(key)] if value is True else [flag_of(key), str(_shown(value))]
     return shlex.join(words)
 
 
