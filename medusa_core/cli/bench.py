@@ -23,7 +23,6 @@ from medusa_core.evaluation.prompts import chosen_kinds, places_of
 from medusa_core.evaluation.step_times import auto_tree_words
 from medusa_core.words import bytes_words, flops_words, rate_words
 
-WIDTH = COLUMNS  # columns that the tables take at most, even where the output is not a terminal
 _NAME_WIDTH = 15  # columns for a method's name, with room left for the widest figures
 _KIND_WIDTH = 6  # columns for a figure by kind of text
 ALL = "all"  # in --methods
@@ -84,7 +83,7 @@ def _all_methods(engine: Engine, named: list[str]) -> list[str]:
 def _print_tables(record: dict) -> None:
     settings = record["settings"]
     runs = f"{counted(settings['prompts'], 'prompt')} × {counted(settings['runs'], 'run')}"
-    out = console(WIDTH)
+    out = console()
     out.print(*headlines(record, runs), sep="\n")
     out.print(_speed_table(record["methods"]))
     if any("phase_ms" in m for m in record["methods"].values()):
@@ -149,7 +148,7 @@ def _kind_table(record: dict, title: str, key: str, kinds: list[str]) -> Table:
 
 def _in_width(kinds: list[str]) -> Iterator[list[str]]:
     """The kinds, as many in a table as fit beside the names and the last column."""
-    room = WIDTH - _NAME_WIDTH - _KIND_WIDTH
+    room = COLUMNS - _NAME_WIDTH - _KIND_WIDTH
     part: list[str] = []
     for kind in kinds:
         if part and sum(max(cell_len(one), _KIND_WIDTH) + 2 for one in [*part, kind]) > room:

@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from test_bench_tables import printed, record
 
 from medusa_core.cli import tables
-from medusa_core.cli.bench import KIND_FIGURES, WIDTH
+from medusa_core.cli.bench import KIND_FIGURES
+from medusa_core.cli.flags import COLUMNS
 from medusa_core.drafters import method, method_names
 from medusa_core.evaluation.bench import ALL_PEERS
 from medusa_core.evaluation.llama_cpp_peer import LLAMA_CPP_PEERS
@@ -28,7 +29,7 @@ def test_all_are_those_whose_weights_are_loaded_and_each_kind_has_its_own_figure
     )  # fmt: skip
     assert code == 0, err
     *printed_lines, last = out.splitlines()
-    assert max(map(len, printed_lines)) <= WIDTH
+    assert max(map(len, printed_lines)) <= COLUMNS
     found = json.loads(last)
     own = {name for name in method_names() if not method(name).has_weights or name.startswith("medusa")}
     assert found["methods"].keys() | found["left_out"].keys() == own | ALL_PEERS.keys() - {"hf-static"}
@@ -86,7 +87,7 @@ def by_kind(kinds):
 def test_the_tables_by_kind_fit_and_show_every_kind_once_a_figure(capsys, kinds):
     names, found = by_kind(kinds)
     out = printed(capsys, names, kinds=found)
-    assert max(map(cell_len, out.splitlines())) <= WIDTH
+    assert max(map(cell_len, out.splitlines())) <= COLUMNS
     assert "…" not in out
     _head, *tables = out.split(", by kind of text")
     assert len(tables) >= len(KIND_FIGURES)

@@ -15,7 +15,8 @@ from bad_answers import CPU
 from hydra_heads import random_hydra
 from tokenswift_heads import random_tokenswift
 
-from medusa_core.cli.bench import WIDTH, _print_tables
+from medusa_core.cli.bench import _print_tables
+from medusa_core.cli.flags import COLUMNS
 from medusa_core.cli.main import build_parser
 from medusa_core.drafters import drafter_names, merged_in_words, method_names, methods_in_words
 from medusa_core.drafters.hydra.files import save_heads
@@ -80,7 +81,7 @@ def printed(capsys, *arguments, **changes):
 def test_the_tables_fit_for_every_method_and_no_header_is_broken(capsys, scale):
     names = [*method_names(), *ALL_PEERS]
     out = printed(capsys, names, scale)
-    assert max(map(len, out.splitlines())) <= WIDTH == 80
+    assert max(map(len, out.splitlines())) <= COLUMNS == 80
     assert "…" not in out
     for words in HEADERS:
         assert words in out
@@ -98,7 +99,7 @@ def test_the_tables_fit_for_every_method_and_no_header_is_broken(capsys, scale):
 
 def test_a_long_name_breaks_in_its_own_column(capsys):
     out = printed(capsys, ["none", "hf", "a-drafter-whose-name-is-as-long-as-this-one"])
-    assert max(map(len, out.splitlines())) <= WIDTH
+    assert max(map(len, out.splitlines())) <= COLUMNS
     assert "…" not in out
 
 
@@ -153,7 +154,7 @@ def test_every_method_through_the_command(command, engine, shop, monkeypatch, tm
     torch.compiler.reset()
     assert code == 0, err
     *lines, last = out.splitlines()
-    assert max(map(len, lines)) <= WIDTH
+    assert max(map(len, lines)) <= COLUMNS
     found = json.loads(last)
     assert list(found["methods"]) == names
     for row in found["methods"].values():
