@@ -8,9 +8,7 @@ is in them.
 
 from __future__ import annotations
 
-import ast
 import re
-from importlib.resources import files
 from pathlib import Path
 
 from medusa_core.errors import MedusaError
@@ -18,6 +16,7 @@ from medusa_core.errors import MedusaError
 ENTRY = "medusa_core.custom_generate.generate"
 FOLDER = "custom_generate"  # as transformers calls it
 _PACKAGE = "medusa_core"
+_PROJECT = Path(__file__).parents[1]
 _IMPORT = re.compile(rf"^from ({_PACKAGE}(?:\.\w+)*) import (.+)$", re.MULTILINE)
 _FOR_ANNOTATIONS = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
 # Only Python files travel with generate.py, so what modules read beside themselves becomes one, by name.
@@ -106,24 +105,25 @@ def _modules() -> dict[str, str]:
     found: dict[str, str] = {}
     waiting = [ENTRY]
     while waiting:
-        name = waiting.pop()
-        if name in found:
+        if (name := waiting.pop()) in found:
             continue
         if (file := _file(name)) is None:
             raise ModuleNotFoundError(f"{name} is no module of the project")
         found[name] = file.read_text(encoding="utf-8")
-        for node in ast.parse(found[name]).body:  # imports for annotations alone are left out
-            module = (node.module or "") if isinstance(node, ast.ImportFrom) else ""
-            if isinstance(node, ast.ImportFrom) and module.partition(".")[0] == _PACKAGE:
-                names = [f"{module}.{alias.name}" for alias in node.names]
-                inside = [full for full in names if _file(full) is not None]
-                waiting += inside or [module]
+        # Imports for annotations alone are indented, and left out.
+        waiting += [_imported(*line) for line in _IMPORT.findall(found[name])]
     return found
+
+
+def _imported(module: str, names: str) -> str:
+    """The module that a line reads: a package's, where it is "from package import module"."""
+    inside = f"{module}.{names}"
+    return module if _file(inside) is None else inside
 
 
 def _file(name: str) -> Path | None:
     """The file of a module of the project, None for what is no module."""
-    place = Path(str(files(_PACKAGE))).joinpath(*name.split(".")[1:])
+    place = _PROJECT.joinpath(*name.split(".")[1:])
     for file in (place.with_suffix(".py"), place / "__init__.py"):
         if file.is_file():
             return file
@@ -139,8 +139,8 @@ def _rewritten(source: str) -> str:
 
     def beside(match: re.Match[str]) -> str:
         module, names = match[1], match[2]
-        if _file(f"{module}.{names}") is not None:  # "from package import module"
-            file = _flat(f"{module}.{names}")
+        if (imported := _imported(module, names)) != module:
+            file = _flat(imported)
             # transformers looks for "from .file import" to know which files to copy.
             return f"from .{file} import __name__ as _  # noqa: F401\nfrom . import {file} as {names}"
         return f"from .{_flat(module)} import {names}"
@@ -155,6 +155,5 @@ def _rewritten(source: str) -> str:
 
 
 def _texts() -> str:
-    package = files(_PACKAGE)
-    texts = ((name, package.joinpath(file).read_text(encoding="utf-8")) for name, file in _TEXTS.values())
+    texts = ((name, (_PROJECT / file).read_text(encoding="utf-8")) for name, file in _TEXTS.values())
     return "\n".join(f'{name} = r"""{text}"""' for name, text in texts) + "\n"
