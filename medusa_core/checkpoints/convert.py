@@ -132,8 +132,6 @@ def convert(request: ConversionRequest) -> Conversion:
 
     Raises MedusaError for heads, a base or a target that cannot be used; the target is then left as it was.
     """
-    if request.to not in FORMATS:
-        raise MedusaError(f"--to is {request.to!r}: use one of {', '.join(FORMATS)}")
     source = str(embedded_model()) if request.source == EMBEDDED else request.source
     folder = locate_heads(source)
     check_target(request.target, folder, request.force)

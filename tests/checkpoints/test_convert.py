@@ -222,7 +222,6 @@ def test_nothing_is_overwritten_unless_asked_for(tmp_path, model, base):
 REFUSED = {
     "the source itself": ({"target": "a", "force": True}, "is where this comes from: name another folder"),
     "a file": ({"target": "file"}, "is a file: name a folder"),
-    "an unknown format": ({"to": "onnx"}, "--to is 'onnx': use one of v1, v2, vllm, tgi, trtllm, native"),
     "no adapter to merge": ({"merge_base": "m"}, "nothing to merge, these heads have no adapter"),
     "no such tree": ({"to": "trtllm", "tree": "nowhere"}, "nowhere"),
     "no such source": ({"source": "/nowhere"}, "there is no folder /nowhere"),
