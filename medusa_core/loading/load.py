@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ import torch
 
 from medusa_core.checkpoints.adapters import apply_adapter
 from medusa_core.checkpoints.base import load_tokenizer, read_base_config
-from medusa_core.checkpoints.download import Progress
 from medusa_core.checkpoints.files import read_config, read_json
 from medusa_core.checkpoints.locate import Fetch, has_adapter
 from medusa_core.checkpoints.names import GENERATION_NAME
@@ -113,10 +113,6 @@ class _ProgressReporter:
             self.refused = error
             raise
 
-    def within(self, stage: str) -> Progress:
-        """Progress of one stage."""
-        return lambda message, done: self(stage, message, done)
-
 
 def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str] | None) -> Engine:
     code = config.trust_remote_code
@@ -132,25 +128,25 @@ def _load(config: LoadConfig, report: _ProgressReporter, methods: Collection[str
             raise MedusaError(f"the model {estimate.sentence()}")
         beside_layers = estimate.heads + estimate.cache + estimate.margin
         placement = spread(placement, estimate.total, beside_layers, packed=estimate.packed)
-    found = find_sources(config.model, config.heads, Fetch(report.within("files"), code=code))
+    found = find_sources(config.model, config.heads, Fetch(partial(report, "files"), code=code))
     sources = used_sources(found, methods, warn=True)
     for note in dropped_settings(sources.base):
         _log.warning("warning: %s: %s", sources.base_name, note)
-    reading = report.within("weights")
-    reading("Reading the weights", 0.0)
+    reading = partial(report, "weights", "Reading the weights")
+    reading(0.0)
     longer = _longer(sources, config)
     base_config = read_config(sources.base)
     plain = str(base_config.get("model_type")) in FAMILIES and "quantization_config" not in base_config
     int8 = config.quantize == "8bit" and plain and runs_in_c(placement.dtype, placement.device.type)
     read_as = replace(config, quantize="none") if int8 else config  # the C packs what was read
-    model = _read(sources, read_as, placement, longer, lambda done: reading("Reading the weights", done))
+    model = _read(sources, read_as, placement, longer, reading)
     report("check", "Trying whether the model can verify a tree")
     target = Target(model, longer)
     options = {"capture": config.capture, "release": True, "int8": int8}
     choose_forward(target, threads_for=fastest_threads, library=native_library(), **options)
     return_freed_memory()
     report("heads", "Reading the heads" if sources.drafts else "There are no heads to read")
-    drafts = _load_drafts(sources, target, lambda done: report("heads", "Reading the heads", done))
+    drafts = _load_drafts(sources, target, partial(report, "heads", "Reading the heads"))
     return Engine(
         target=target,
         drafts=drafts,
@@ -191,7 +187,7 @@ def _estimate(
     config: LoadConfig, placement: Placement, methods: Collection[str] | None, report: _ProgressReporter
 ) -> MemoryEstimate | None:
     """The memory that a load will take, by the small files alone; None where it cannot be estimated."""
-    small = Fetch(report.within("files"), weights=False, code=config.trust_remote_code)
+    small = Fetch(partial(report, "files"), weights=False, code=config.trust_remote_code)
     try:
         sources = used_sources(find_sources(config.model, config.heads, small), methods)
         return estimate_for(sources, config, placement)
