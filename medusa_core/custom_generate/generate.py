@@ -13,7 +13,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -23,7 +22,7 @@ from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
 
 from medusa_core.checkpoints.adapters import has_loaded
 from medusa_core.checkpoints.heads import read_heads
-from medusa_core.checkpoints.locate import has_adapter
+from medusa_core.checkpoints.locate import as_folder, has_adapter
 from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
@@ -274,9 +273,8 @@ def _refuse_inputs(input_ids: torch.Tensor, model_kwargs: dict[str, Any]) -> Non
 
 def _find_heads(model: PreTrainedModel, given: Heads | None) -> MedusaDraft:
     heads = getattr(model, "medusa_heads", None) if given is None else given
-    if heads is None:
-        folder = Path(model.name_or_path or ".")
-        heads = heads_folder(folder) if model.name_or_path and folder.is_dir() else None
+    if heads is None and model.name_or_path and (folder := as_folder(model.name_or_path)):
+        heads = heads_folder(folder)
     if isinstance(heads, MedusaDraft):
         return heads
     if isinstance(heads, MedusaHeads):
