@@ -8,7 +8,7 @@ import os
 import tempfile
 import textwrap
 from collections.abc import Iterable
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -194,7 +194,7 @@ def _add_flag(
     """Add the flag of a setting; ``default`` replaces the record's own; ``shown``: whether help says it."""
     meta = item.metadata
     flag = flag_of(item.name)
-    if default is None and item.default is not MISSING:
+    if default is None:
         default = item.default
     if isinstance(default, bool):
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=help)

@@ -8,7 +8,7 @@ import itertools
 import json
 import shlex
 import sys
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -222,7 +222,7 @@ def command_line(name: str, args: argparse.Namespace) -> str:
 
 
 def _defaults(config: type) -> dict[str, object]:
-    return {f.name: f.default for f in fields(config) if f.default is not MISSING}
+    return {item.name: item.default for item in fields(config)}
 
 
 def _shown(value: Any) -> Any:
