@@ -80,7 +80,7 @@ class ModelDrafter(Drafter):
         if depth <= 0:
             return self._target.token_tree([root], [-1], [ROOT])
         growth = self._growth = Growth(
-            root, self._settings.draft_top_k, self.largest_tree - 1, self._sampling
+            [root], self._settings.draft_top_k, self.largest_tree - 1, self._sampling
         )
         growth.expand([0], self._read_root(root)[None])
         self._committed = [0]

@@ -22,13 +22,12 @@ from medusa_core.acceptance.sampling import Sampling
 
 @dataclass
 class Growth:
-    """A tree as it grows below ``root``: per node its token, parent, rank, log q and that of its path."""
+    """A tree as it grows below a root: per node its token, parent, rank, log q and that of its path."""
 
-    root: int
+    tokens: list[int]  # at first the root's alone
     branches: int
     limit: int  # drafted nodes, the root not counted
     sampling: Sampling | None = None
-    tokens: list[int] = field(init=False)
     parents: list[int] = field(default_factory=lambda: [-1])
     ranks: list[int] = field(default_factory=lambda: [0])
     logp: list[float] = field(default_factory=lambda: [0.0])
@@ -36,9 +35,6 @@ class Growth:
     children: dict[tuple[int, int], int] = field(default_factory=dict)  # (node, token) → node
     drawn_from: dict[int, torch.Tensor] = field(default_factory=dict)  # node → q [V] of its children
     _level: list[int] = field(default_factory=lambda: [0])  # nodes of the level that was added last
-
-    def __post_init__(self) -> None:
-        self.tokens = [self.root]
 
     def expand(self, nodes: Sequence[int], logits: torch.Tensor) -> None:
         """Add the children of ``nodes``, after which the model said ``logits`` [R, V]."""
