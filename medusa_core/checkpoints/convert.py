@@ -143,15 +143,19 @@ def convert(request: ConversionRequest) -> Conversion:
     return work
 
 
-def _to_v1(work: Conversion, out: Path) -> None:
-    write_config(out, public_config(tensors := work.with_lm_head(), work.base))
-    suffix = "pt" if work.request.pickled else "safetensors"
+def _write_public(tensors: HeadTensors, base: str, out: Path, suffix: str = "safetensors") -> None:
+    """Write the public code's files: format v1, or v2 where the LM head is the base's."""
+    write_config(out, public_config(tensors, base))
     write_file(to_public(tensors), out / f"{HEADS_NAME}.{suffix}")
 
 
+def _to_v1(work: Conversion, out: Path) -> None:
+    suffix = "pt" if work.request.pickled else "safetensors"
+    _write_public(work.with_lm_head(), work.base, out, suffix)
+
+
 def _to_v2(work: Conversion, out: Path) -> None:
-    write_config(out, public_config(tensors := work.without_lm_head(), work.base))
-    write_file(to_public(tensors), out / f"{HEADS_NAME}.safetensors")
+    _write_public(work.without_lm_head(), work.base, out)
 
 
 def _to_native(work: Conversion, out: Path) -> None:
@@ -177,8 +181,7 @@ def _to_tgi(work: Conversion, out: Path) -> None:
     # TGI reads heads without last layers only when they have one layer.
     tensors = work.tensors if work.tensors.layers == 1 else work.with_lm_head()
     base = _servable(work)
-    write_config(out, public_config(tensors, base))
-    write_file(to_public(tensors), out / f"{HEADS_NAME}.safetensors")
+    _write_public(tensors, base, out)
     try:
         _copy_tokenizer(locate(base, TOKENIZER_FILES), out)
     except MedusaError as error:
@@ -194,8 +197,7 @@ def _to_trtllm(work: Conversion, out: Path) -> None:
     tensors = work.with_lm_head()
     tree = _tree_for(work)
     base = _servable(work)
-    write_config(out, public_config(tensors, base))
-    write_file(to_public(tensors), out / f"{HEADS_NAME}.pt")
+    _write_public(tensors, base, out, "pt")
     text = json.dumps(tree.choices)  # as its --medusa_choices reads it
     (out / serving.CHOICES_NAME).write_text(text + "\n", encoding="utf-8")
     work.notes.append(
