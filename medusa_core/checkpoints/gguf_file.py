@@ -22,7 +22,6 @@ from medusa_core.checkpoints.names import EMBEDDED
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import whole_file
 
-GGUF = "gguf"
 SUFFIX = ".gguf"
 Q8_0 = "Q8_0"  # 8 bits a number, and a scale for each 32 of a row
 KINDS = {"bf16": "BF16", "f16": "F16", "f32": "F32", "q8_0": Q8_0}  # by the flag's value

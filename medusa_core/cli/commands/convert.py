@@ -24,13 +24,14 @@ from medusa_core.errors import MedusaError, counted
 from medusa_core.library_messages import importing
 from medusa_core.words import bytes_words
 
+GGUF = "gguf"
 FORMATS = {
     "v1": "the public code's: each head with an LM head of its own",
     "v2": "the public code's: heads that use the base's LM head",
     "vllm": "vLLM, up to 0.32",
     "tgi": "Text Generation Inference",
     "trtllm": "TensorRT-LLM, with the tree",
-    "gguf": "llama.cpp: a base alone, in one file without vocabulary, that takes and gives token ids",
+    GGUF: "llama.cpp: a base alone, in one file without vocabulary, that takes and gives token ids",
     "native": "this project's: shards, tree, accuracies and adapter beside them",
 }
 
@@ -80,7 +81,6 @@ def run(args: argparse.Namespace) -> None:
     """Convert and say what was written. Raises MedusaError for what cannot be converted."""
     with importing():
         from medusa_core.checkpoints.convert import ConversionRequest, convert
-        from medusa_core.checkpoints.gguf_file import GGUF
 
     for flag, given, only in (
         ("weights", args.weights, GGUF), ("pt", args.pt, "v1"), ("tree", args.tree, "trtllm"),
@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _write_gguf(args: argparse.Namespace, target: Path) -> None:
-    from medusa_core.checkpoints.gguf_file import GGUF, convert_to_gguf
+    from medusa_core.checkpoints.gguf_file import convert_to_gguf
 
     kind = args.weights or "bf16"
     convert_to_gguf(args.source, target, kind, force=args.force)
