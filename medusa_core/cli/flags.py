@@ -115,10 +115,10 @@ class _PrintSettings(argparse.Action):
         parser.exit()
 
 
-def read_run_settings(args: argparse.Namespace, **changes: Any) -> GenerationConfig:
+def read_run_settings(args: argparse.Namespace) -> GenerationConfig:
     """A run's settings from parsed flags. Raises MedusaError when one is out of range."""
     options = {name: getattr(args, name) for name in option_names() if hasattr(args, name)}
-    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()), options=options, **changes)
+    config = read_settings(GenerationConfig, args, stop=tuple(args.stop or ()), options=options)
     check_choices(config)
     check_options(config)
     return config
