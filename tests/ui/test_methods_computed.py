@@ -9,12 +9,13 @@ from dataclasses import replace
 import pytest
 from paths import ROOT
 from said_texts import own_texts
+from tiny_experiments import headline
 
 from medusa_core.drafters import drafter_names, method
 from medusa_core.hardware.devices import find_device
 from medusa_core.hardware.shapes import known_shapes
 from ui.figures.method_speeds import MethodSpeed
-from ui.records.figures import measured_figures
+from ui.records.figures import Figures, measured_figures
 from ui.records.settings import Selection
 from ui.records.updates import StopFlag
 from ui.runs.methods import MethodsRequest, MethodsUpdate
@@ -30,7 +31,8 @@ SPEEDS = [
     MethodSpeed("hydra", 2.9, 936.25, 16),
 ]
 ROWS = [{"method": speed.title, "ms a step": f"{speed.step_ms:.2f}"} for speed in SPEEDS]
-FOUND = Shown("", SPEEDS, ROWS, behind="Measured somewhere.")
+FIGURES = Figures(headline(rows=[]))
+FOUND = Shown("", SPEEDS, ROWS, FIGURES, "Measured somewhere.")
 
 
 def shown(found=FOUND, times=COMPUTED, model="llama-7b", device="a100"):
@@ -65,10 +67,10 @@ def test_computed_is_said_in_words_picture_and_table_and_nothing_measured_stands
 
 
 def test_times_come_from_shape_and_device_and_tokens_from_what_was_measured():
-    found = compute(SPEEDS, None, LLAMA, A100)
+    found = compute(SPEEDS, FIGURES, LLAMA, A100)
     assert [one.tokens_per_step for one in found] == [speed.tokens_per_step for speed in SPEEDS]
     assert found[0].step_ms == pytest.approx(7.11, abs=0.01)  # as the Hardware tab says
-    slower = compute(SPEEDS, None, LLAMA, find_device("a40"))
+    slower = compute(SPEEDS, FIGURES, LLAMA, find_device("a40"))
     assert all(b.step_ms > a.step_ms for a, b in zip(found, slower, strict=True))
     assert "on A40" in shown(device="a40")[0]
 

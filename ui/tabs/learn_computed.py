@@ -151,6 +151,8 @@ def expectation(model: str, device: str, figures: Figures | None, bits: int = BI
     try:
         if bits not in WEIGHTS:
             raise MedusaError(f"weights of {bits} bits are not computed: choose 16, 8 or 4")
+        if figures is None:
+            raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")
         shape, on = find_shape(model), find_device(device)
         found = compute(_speeds(figures), figures, shape, on, bits)
     except MedusaError as error:
@@ -208,10 +210,7 @@ def answered(asked: str, figures: Figures | None) -> str:
     return json.dumps(expectation(model, device, figures, bits))
 
 
-def _speeds(figures: Figures | None) -> Sequence[MethodSpeed]:
-    """Each drafter by itself, and plain decoding. Raises MedusaError where nothing was measured."""
-    rows = of_all_kinds(figures.record.rows) if figures else []
-    speeds = [MethodSpeed.of(row) for row in rows if row.phase_ms and PLUS not in row.series]
-    if PLAIN not in {speed.name for speed in speeds}:
-        raise MedusaError("no speeds are known, and so no tokens per step: measure them in Compare")
-    return speeds
+def _speeds(figures: Figures) -> Sequence[MethodSpeed]:
+    """Each drafter by itself, and plain decoding."""
+    rows = of_all_kinds(figures.record.rows)
+    return [MethodSpeed.of(row) for row in rows if row.phase_ms and PLUS not in row.series]

@@ -131,7 +131,7 @@ def build(session: Session, selection: gr.State, figures: gr.State, watched: gr.
 def draw(found: Shown, times: str, copies: bool, model: str, device: str, dark: bool) -> tuple[Any, ...]:
     """Words, picture and table, by what was measured or by what is computed, and whether menus are shown."""
     menus, found = gr.Row(visible=times == COMPUTED), found.chosen(copies)
-    if times == MEASURED or not found.speeds:
+    if times == MEASURED or found.figures is None:
         return found.words, tokens_against_time(found.speeds, dark), _markup(found.rows), menus
     try:
         shape, on = find_shape(model), find_device(device)

@@ -40,22 +40,18 @@ class ComputedMethod(MethodSpeed):
 
 
 def compute(
-    speeds: Sequence[MethodSpeed],
-    figures: Figures | None,
-    shape: ModelShape,
-    device: Device,
-    bits: int = BITS,
+    speeds: Sequence[MethodSpeed], figures: Figures, shape: ModelShape, device: Device, bits: int = BITS
 ) -> list[ComputedMethod]:
     """The methods by computed times; for the heads, with the tree that pays most there.
 
     ``figures`` are what the speeds were taken from; without settings in them the embedded model's own
     drafters count. Raises MedusaError for a damaged file.
     """
-    options = figures.options if figures else None
+    options = figures.options
     known = embedded_options() if options is None else options
-    rows = of_all_kinds(figures.record.rows) if figures else []
+    rows = of_all_kinds(figures.record.rows)
     chosen = next((row.tree_nodes for row in rows if row.series == HEADS and row.tree_nodes), 0)
-    by_size = _by_size(figures) if figures and any(speed.name == HEADS for speed in speeds) else []
+    by_size = _by_size(figures) if any(speed.name == HEADS for speed in speeds) else []
     found: dict[str, ComputedMethod] = {}
     for speed in [*speeds, *by_size]:
         first = drafters_of(speed.name)[0]
@@ -97,12 +93,12 @@ def words_before(shape: ModelShape, device: Device, bits: int = BITS) -> str:
     )  # fmt: skip
 
 
-def words_after(found: Sequence[ComputedMethod], figures: Figures | None) -> str:
+def words_after(found: Sequence[ComputedMethod], figures: Figures) -> str:
     """What the figures do not say."""
     heads = next((one.nodes for one in found if one.name == HEADS), 0)
     return sentences(
         Words("The tokens per step are those measured: drafters trained for this model would differ."),
-        Words(OF_TREES if figures and _by_size(figures) else ONE_TREE, heads) if heads else "",
+        Words(OF_TREES if _by_size(figures) else ONE_TREE, heads) if heads else "",
     )
 
 
