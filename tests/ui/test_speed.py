@@ -178,7 +178,6 @@ def test_a_sweep_has_a_curve_a_method_with_its_spread_and_limit(dark):
     by_dtype = sweep_curves("dtype", [SweepPoint("none", "float32", 3.0)], dark)
     assert by_dtype.layout.xaxis.type == "category"
     assert [trace.name for trace in by_dtype.data] == ["Plain decoding"]
-    assert "not measured yet" in sweep_curves("batch", [], dark).layout.annotations[0].text
 
 
 def test_before_any_press_the_stored_experiments_are_shown_with_their_machine_and_date(tmp_path):

@@ -24,7 +24,6 @@ AXES = {  # axis title by swept quantity
     "batch": "texts at once",
     "dtype": "dtype of the weights",
 }
-NOTHING = "not measured yet: choose it, then press Measure"
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,6 @@ def _add_limits(figure: go.Figure, steps: Sequence[StepTime], colours: Palette) 
 
 def sweep_curves(sweep: str, points: Sequence[SweepPoint], dark: bool) -> go.Figure:
     """Milliseconds of a step along what is swept, a curve a method; error bars show the rounds' spread."""
-    if not points:
-        return empty_figure(dark, NOTHING).update_layout(height=CURVES_HEIGHT)
     figure = new_figure(dark, height=CURVES_HEIGHT)
     for name in dict.fromkeys(point.name for point in points):
         _add_curve(figure, [point for point in points if point.name == name], dark)
