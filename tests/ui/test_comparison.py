@@ -107,7 +107,6 @@ CASES = [
     ("two methods, both greedy", GREEDY, GREEDY, True, MUST, "in float32"),
     ("typical at temperature 0 is greedy", {"rule": TYPICAL}, PLAIN, True, MUST, "must be equal"),
     ("greedy in bfloat16", HALF, PLAIN | HALF, True, MAY, "near tie"),
-    ("greedy in two dtypes", GREEDY, PLAIN | HALF, True, MAY, "round differently"),
     ("typical against greedy", WARM | {"rule": TYPICAL}, PLAIN, True, MAY, "typical acceptance also keeps"),
     ("typical twice", WARM | {"rule": TYPICAL}, WARM | {"rule": TYPICAL}, True, MAY, "plausible"),
     ("typical against plain draws", WARM | {"rule": TYPICAL}, WARM | PLAIN, True, CANNOT, "at random"),
@@ -145,7 +144,6 @@ def test_where_the_forward_is_exact_greedy_texts_must_be_equal_in_bfloat16_too()
     kind, sentence = expectation(run(**HALF), run(**PLAIN | HALF), exact=True)
     assert kind == MUST
     assert "in bfloat16 too" in sentence
-    assert expectation(run(**HALF), run(**PLAIN), exact=True)[0] == MAY  # two dtypes
     assert expectation(run(**WARM | HALF), run(**PLAIN | HALF), exact=True)[0] == CANNOT
 
 

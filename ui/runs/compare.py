@@ -226,7 +226,7 @@ class Comparison:
         medians = [comparison.median_run(runs) for runs in traces]
         same = self.lanes[0].engine.target is self.lanes[1].engine.target
         exact = self.lanes[0].engine.target.choice.exact
-        verdict = comparison.equality_verdict(medians[0], medians[1], same_weights=same, exact=same and exact)
+        verdict = comparison.equality_verdict(medians[0], medians[1], same_weights=same, exact=exact)
         if verdict["comparable"] and not verdict["equal"]:
             verdict["logit_gap"] = self._logit_gap(medians, verdict["index"])
         names = [one.name for one in self.lanes]

@@ -90,7 +90,7 @@ def expectation(
 
     ``exact``: both ran on a forward that gives a tree node the same bits as its token read alone.
     """
-    configs, dtypes = zip(*((run["config"], run["model"]["dtype"]) for run in (first, second)), strict=True)
+    configs = first["config"], second["config"]
     if not same_weights:
         return CANNOT, DIFFERENT_WEIGHTS
     if any(_draws(config) for config in configs):
@@ -99,14 +99,7 @@ def expectation(
         return MAY, TYPICAL
     if _penalty(configs[0]) != _penalty(configs[1]):
         return MAY, "The texts may differ: the lanes have different penalties."
-    if dtypes[0] != dtypes[1]:
-        return MAY, Words(
-            "The texts may differ: {0} and {1} round differently, so near ties can flip.", *dtypes
-        )
-    return _greedy_expectation(dtypes[0], exact=exact)
-
-
-def _greedy_expectation(dtype: str, *, exact: bool) -> tuple[str, str]:
+    dtype = first["model"]["dtype"]  # the same weights, so that of both
     if dtype == "float32":
         return MUST, "The texts must be equal but for exact ties: both lanes are greedy, in float32."
     return (MUST, Words(EXACT, dtype)) if exact else (MAY, Words(ROUNDED, dtype))
