@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from medusa_core.experiments.figure7 import FORMULA
 from medusa_core.experiments.record import ExperimentRecord
 from medusa_core.experiments.settings import PLAIN
+from medusa_core.experiments.spec_bench import by_series
 from medusa_core.experiments.tokenswift import PENALTY
 from medusa_core.trace.replay.colours import palette
 from ui.figures.method_speeds import series_title
@@ -24,19 +25,19 @@ def by_gamma(record: ExperimentRecord, dark: bool) -> list[tuple[str, go.Figure]
     """Each draft model as a line, and its formula as a dashed one."""
     colours = palette(dark)
     shades = (colours.accepted, colours.rejected, colours.root, colours.selected)
-    rows = [row for row in record.rows if row.x is not None]
-    models = list(dict.fromkeys(row.series.removesuffix(FORMULA) for row in rows))
+    lines = by_series(row for row in record.rows if row.x is not None)
+    models = list(dict.fromkeys(series.removesuffix(FORMULA) for series in lines))
     charts: list[tuple[str, go.Figure]] = []
-    for title in ("Tokens per step", "Speedup"):
+    for title, value in (
+        ("Tokens per step", lambda row: row.tokens_per_step.mean),
+        ("Speedup", lambda row: row.speedup and row.speedup.median),
+    ):
         figure = _figure(dark)
-        for series in dict.fromkeys(row.series for row in rows):
+        for series, rows in lines.items():
             model = series.removesuffix(FORMULA)
-            own = sorted((row for row in rows if row.series == series), key=lambda row: row.x or 0)
-            speedups = [row.speedup.median for row in own if row.speedup]
-            kept = [row.tokens_per_step.mean for row in own]
             colour = shades[models.index(model) % len(shades)]
             figure.add_scatter(
-                x=[row.x for row in own], y=speedups if charts else kept, name=series,
+                x=[row.x for row in rows], y=list(map(value, rows)), name=series,
                 mode="lines+markers" if series == model else "lines",
                 line={"color": colour, "dash": "solid" if series == model else "dash", "width": 2},
                 hovertemplate=f"γ = %{{x}}, {series}: %{{y:.2f}}<extra></extra>",
@@ -104,8 +105,7 @@ def long_texts_of_record(record: ExperimentRecord, dark: bool) -> list[tuple[str
     """Titles and charts: what was measured here as lines, the paper's figures as single points."""
     colours = palette(dark)
     gain, time = _figure(dark), _figure(dark)
-    for series in dict.fromkeys(row.series for row in record.rows):
-        rows = sorted((row for row in record.rows if row.series == series), key=lambda row: row.x or 0.0)
+    for series, rows in by_series(record.rows).items():
         drafts = not series.startswith(PLAIN)
         style = {
             "x": [row.x for row in rows],

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from medusa_core.drafters import PLUS
 from medusa_core.experiments.record import ExperimentRecord, Row, Spread
-from medusa_core.experiments.spec_bench import ALL, STEP
+from medusa_core.experiments.spec_bench import ALL, STEP, by_series
 from medusa_core.trace.replay.colours import Palette, palette
 from ui.figures.experiment_lines import by_gamma, by_training, changes_of_loss, long_texts_of_record
 from ui.figures.method_speeds import NARROW, MethodSpeed, series_title, tokens_against_time
@@ -70,11 +70,12 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Figure 4: tokens per step (4a) and tokens per second (4b) against the nodes of the tree."""
     colours = palette(dark)
     accepted, speed = _figure(dark), _figure(dark)
+    lines = by_series(record.rows)
     plain = next((row for row in record.rows if row.series == PLAIN), None)
     best = max(record.rows, key=lambda row: row.tokens_per_second.median)
     fastest = best.label if best is plain else f"{best.series}, {best.tree_nodes} nodes"
     for series, style in SERIES.items():
-        rows = _by_place(record.rows, series)
+        rows = lines.get(series, [])
         if not rows:
             continue
         mode = "markers" if series == "random" else "lines+markers"
@@ -93,7 +94,7 @@ def sparse_and_dense(record: ExperimentRecord, dark: bool) -> list[Chart]:
             hovertemplate="%{customdata[0]}: %{y:,.0f} tokens/s, %{customdata[1]:.2f} ms/step<extra></extra>",
             **common,
         )
-    estimate = _by_place(record.rows, "optimised")
+    estimate = lines.get("optimised", [])
     accepted.add_scatter(
         x=[row.x for row in estimate], y=[row.expected_tokens_per_step for row in estimate], mode="lines",
         name="estimate of the optimised", line={"color": colours.text, "dash": "longdash", "width": 1},
@@ -116,9 +117,9 @@ def thresholds(record: ExperimentRecord, dark: bool) -> list[Chart]:
     """Figure 5: tokens per step and quality against ε, with greedy and random sampling as references."""
     colours = palette(dark)
     accepted, quality = _figure(dark), _figure(dark)
-    ends = _ends(record.rows)
+    ends, lines = _ends(record.rows), by_series(record.rows)
     for series, style in TYPICAL.items():
-        rows = _by_place(record.rows, series)
+        rows = lines.get(series, [])
         for figure, values, words in (
             (accepted, [row.tokens_per_step for row in rows], "tokens per step"),
             (quality, [row.quality for row in rows if row.quality], "nats a token"),
@@ -282,11 +283,6 @@ def _level(figure: go.Figure, y: float, name: str, colour: str, dash: str, ends:
         x=ends, y=[y, y], mode="lines", name=name, line={"color": colour, "dash": dash, "width": 2},
         hovertemplate=f"{name}: %{{y:.2f}}<extra></extra>",
     )  # fmt: skip
-
-
-def _by_place(rows: Sequence[Row], series: str) -> list[Row]:
-    """The rows of a series from the left of the chart to the right."""
-    return sorted((row for row in rows if row.series == series), key=lambda row: row.x or 0.0)
 
 
 def _highest(rows: Sequence[Row]) -> list[float]:
