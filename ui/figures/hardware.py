@@ -92,30 +92,30 @@ def sharing_drawing(heads: int, kv_heads: int, dark: bool) -> go.Figure:
     colours = palette(dark)
     shades = (colours.accepted, colours.rejected, colours.root, colours.selected, colours.phases[2])
     group = heads // kv_heads
-    figure = _figure(dark, showlegend=False)
-    below = [(head + 0.5) * group - 0.5 for head in range(kv_heads)]
+    figure = new_figure(dark, height=220, showlegend=False)
+    above, below = list(range(heads)), [(head + 0.5) * group - 0.5 for head in range(kv_heads)]
+    read = [head // group for head in above]  # by query head, the key-value head
     x: list[float | None] = []
     y: list[float | None] = []
-    for head in range(heads):
-        x += [head, below[head // group], None]
+    for head in above:
+        x += [head, below[read[head]], None]
         y += [1, 0, None]
     figure.add_scatter(x=x, y=y, mode="lines", line={"color": colours.muted, "width": 1}, hoverinfo="skip")
     size = max(3, min(14, 260 // heads))
-    for place, symbol, level in ((list(range(heads)), "circle", 1), (below, "square", 0)):
-        owner = [each // group if level else number for number, each in enumerate(map(int, place))]
-        names = "query head" if level else "key-value head"
+    for places, level, symbol, owners, words in (
+        (above, 1, "circle", read, "query head %{customdata[0]}, reads key-value head %{customdata[1]}"),
+        (below, 0, "square", range(kv_heads), "key-value head %{customdata[0]}"),
+    ):
         figure.add_scatter(
-            x=place, y=[level] * len(place), mode="markers",
-            marker={"symbol": symbol, "size": size, "color": [shades[each % 5] for each in owner]},
-            customdata=[[number + 1, each + 1] for number, each in enumerate(owner)],
-            hovertemplate=f"{names} %{{customdata[0]}}"
-            + (", reads key-value head %{customdata[1]}" if level else "") + "<extra></extra>",
+            x=places, y=[level] * len(places), mode="markers",
+            marker={"symbol": symbol, "size": size, "color": [shades[each % len(shades)] for each in owners]},
+            customdata=[[number, each + 1] for number, each in enumerate(owners, start=1)],
+            hovertemplate=f"{words}<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(visible=False)
     figure.update_yaxes(
         tickvals=[0, 1], ticktext=["keys, values", "queries"], range=[-0.4, 1.4], showgrid=False
     )
-    figure.update_layout(height=220)
     return figure
 
 
