@@ -74,19 +74,18 @@ def build(session: Session, selection: gr.State, figures: gr.State, opened: list
             gr.HTML(CURVES_NOTE, apply_default_css=False)
     results, dark = gr.State(stored), gr.Checkbox(visible=False)
     file = [gr.Textbox(visible=False), gr.Textbox(visible=False)]  # its name and its text
-    public = session.policy.public
     kinds = example_prompts(session.assets)
     texts = tuple(prompt["text"] for kind in kinds for prompt in kind["prompts"])
 
     def work(
         flag: StopFlag, part: str, name: str, copied: bool, effort: str, known: Results, chosen: Selection
     ) -> Iterator[tuple[Any, ...]]:
-        request = SpeedRequest(part, whole_method(name, copied), texts, EFFORTS.get(effort, QUICK), chosen)
+        request = SpeedRequest(part, whole_method(name, copied), texts, EFFORTS[effort], chosen)
         for update in session.run(request, flag):
             new: tuple[Any, ...] = (gr.skip(), gr.skip())
             if isinstance(update, SpeedUpdate):
                 known = known.with_record(update, chosen)
-                new = (known, _command(session, update, chosen, public=public))
+                new = (known, _command(session, update, chosen))
             yield (*shown(update), *new)
 
     inputs = [part, menu, copies, effort, results, selection]
@@ -124,9 +123,9 @@ def _table(results: Results) -> str:
     return wrap(grid([CAPTION, *([LEAST_CAPTION] if known else [])], rows)) if rows else ""
 
 
-def _command(session: Session, update: SpeedUpdate, chosen: Selection, *, public: bool) -> str:
-    record = update.record
-    load = session.models.config_of(chosen)
+def _command(session: Session, update: SpeedUpdate, chosen: Selection) -> str:
+    record, load = update.record, session.models.config_of(chosen)
+    public = session.policy.public
     line = command_line(update.flags, load, record["machine"], record["model"]["device"], public=public)
     return wrap(f"<p class='quiet'>On the command line:<br><code>{html.escape(line)}</code></p>")
 
