@@ -152,7 +152,7 @@ def test_a_model_on_offer_is_read_by_the_process_and_not_by_the_app(away, lender
     assert away.models.badge(selection) == "other · each run reloads it"
     assert away.chat_notice(selection) == ""
     # And what is not on offer is refused there as well.
-    secret = selection.with_model(LoadConfig("/home/me/secret"))
+    secret = Selection(model=LoadConfig("/home/me/secret"))
     assert "is not offered here" in decode(away, selection=secret)[-1].status
 
 

@@ -50,10 +50,6 @@ class Selection:
     choices: tuple[tuple[int, ...], ...] = ()
     model: LoadConfig | None = None  # None: the model that the app was started with
 
-    def with_model(self, model: LoadConfig | None) -> Selection:
-        """Another model. Heads and tree go, since they were made for the previous one."""
-        return Selection(model=model)
-
     def with_engine(self, engine: str, label: str) -> Selection:
         """Other heads. The tree goes, since it was grown for the previous ones."""
         return Selection(engine, label, model=self.model)

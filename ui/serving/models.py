@@ -203,7 +203,7 @@ class Models:
         words += [Words("Note: {0}.", note) for note in notes]
         if selection.engine or selection.choices:
             words.append(Words("What you made for the previous model, heads or a tree, is put away."))
-        yield ModelUpdate(status=sentences(*words), selection=selection.with_model(source))
+        yield ModelUpdate(status=sentences(*words), selection=Selection(model=source))
 
     def _estimate(self, wish: LoadConfig, flag: StopFlag) -> Generator[Update, None, None]:
         source = self.wanted(wish) or self.own_config
