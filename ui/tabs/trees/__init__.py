@@ -15,12 +15,12 @@ from ui.components.events import AT_ONCE, DRAWS, QUIET, SAVE, THEME, TO_TOP, tur
 from ui.components.views import EDITED_TREE, TextLine
 from ui.figures import tree_charts
 from ui.records.messages import encoded
-from ui.records.settings import BY_BUDGET, Selection
+from ui.records.settings import BY_BUDGET, MOST_NODES, Selection
 from ui.records.updates import StopFlag
 from ui.runs.session import Session
 from ui.tabs.run_bar import SIDE_WIDTH, RunBar, connect_run, or_skip, run_buttons, shown
 from ui.tabs.trees import head_stats, shown_tree
-from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
+from ui.tabs.trees.head_stats import HeadStats
 from ui.tabs.trees.panel import INTRO, START_NODES, TreesPanel, build_files, build_stage, source_line
 from ui.tabs.trees.timing import measure
 

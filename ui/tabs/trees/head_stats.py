@@ -34,14 +34,13 @@ from medusa_core.trees.search import (
 from medusa_core.trees.tree import TOP_K, Choice, Topology
 from ui.figures.tree_charts import Growth
 from ui.records.figures import Figures, Key, key_of
-from ui.records.settings import Selection
+from ui.records.settings import MOST_NODES, Selection
 from ui.records.words import sentences
 from ui.runs.session import Session
 
 if TYPE_CHECKING:
     from medusa_core.engine import Engine
 
-MOST_NODES = 64  # limit of the slider and the charts, the root included
 MOST_BYTES = 200_000  # size limit of a file that a visitor loads
 MOST_HEADS = 16
 USUAL_HEADS = 5  # where no file says more; the paper's number

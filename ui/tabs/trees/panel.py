@@ -10,10 +10,10 @@ import gradio as gr
 from ui.components.views import TextLine, TreeEditor
 from ui.records.figures import source_words
 from ui.records.messages import encoded
-from ui.records.settings import BY_BUDGET
+from ui.records.settings import BY_BUDGET, MOST_NODES
 from ui.records.words import Words, sentences
 from ui.tabs.trees import head_stats, shown_tree
-from ui.tabs.trees.head_stats import MOST_NODES, HeadStats
+from ui.tabs.trees.head_stats import HeadStats
 
 START_NODES = 16
 INTRO = """

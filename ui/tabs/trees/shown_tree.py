@@ -12,9 +12,9 @@ from medusa_core.errors import MedusaError
 from medusa_core.trees.budget import USUAL_NODES, best_tree
 from medusa_core.trees.search import expected_lengths, search_tree
 from medusa_core.trees.tree import Choice, cartesian, published_trees
-from ui.records.settings import BY_BUDGET, Selection
+from ui.records.settings import BY_BUDGET, MOST_NODES, Selection
 from ui.runs.session import Session
-from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, MOST_NODES, HeadStats, speeds, tree_for, tree_of
+from ui.tabs.trees.head_stats import EDITED, MOST_BYTES, HeadStats, speeds, tree_for, tree_of
 
 EMPTY = "empty"
 PAIRS = "pairs"  # the usual example of texts on Medusa: two guesses of head 1, three of head 2
