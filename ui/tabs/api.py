@@ -18,12 +18,12 @@ from medusa_core.config import AUTO_METHOD
 from medusa_core.drafters import auto_method, require_weights
 from medusa_core.errors import MedusaError
 from ui.components.events import page_under_way
-from ui.records.lanes import SecondLane
+from ui.records.lanes import PLAIN_METHOD, SecondLane
 from ui.records.outside import outside_defaults, outside_kinds, require_prompt, settings_from_outside
 from ui.records.settings import RunSettings
 from ui.records.updates import StopFlag, Update
 from ui.runs.compare import CompareRequest, MeasuredUpdate
-from ui.runs.decode import PLAIN_METHOD, DecodeRequest
+from ui.runs.decode import DecodeRequest
 from ui.runs.session import Session
 from ui.serving.runner import Request
 
@@ -59,7 +59,7 @@ def build(session: Session) -> None:
         measured = _finished(session, request, page, MeasuredUpdate)
         runs = {name: _figures(run) for name, run in measured.medians.items()}
         for name, speeds in measured.speeds.items():
-            runs[name]["tokens_per_second_of_runs"] = [round(speed, 2) for speed in speeds]
+            runs[name]["tokens_per_second_of_runs"] = speeds
         return {"runs": runs, "outputs": measured.verdict}
 
     for act in (decode, trace, compare):
