@@ -133,8 +133,7 @@ class Models:
         if selection.model is not None:
             self._require(selection.model)
             engine = yield from self._loader.load(selection.model, StopFlag())
-            if engine is None:  # only a raised flag ends a load without a model
-                raise MedusaError("loading the model was cancelled: run again")
+            assert engine is not None  # only a raised flag ends a load without a model
             if not self._elsewhere and (timed := _with_step_times(engine)) is not engine:
                 engine = timed
                 self._cache.add(selection.model, engine)
