@@ -98,10 +98,9 @@ BUSY_NOTE = (
 def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: list[Any]) -> None:
     """Lay the tab out and connect it. `selection` holds a `Selection`; using the heads opens their tab."""
     before = recorded(RecordedTraining, session.assets)
-    most = _most_minutes(session)
     with gr.Row(elem_classes="desk"):
         with gr.Column(scale=0, min_width=SIDE_WIDTH, elem_classes="side"):
-            form = _form(most)
+            form = _form(_most_minutes(session))
             bar = run_buttons("train", "Train")
             use = [
                 gr.Button("Use these heads in Watch", interactive=False, elem_id="train-use-decode"),
@@ -121,13 +120,8 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
     )
 
     def work(flag: StopFlag, own: Selection, *values: Any) -> Iterator[tuple[Any, ...]]:
-        plan = plan_of(values)
-        if plan.minutes > most:
-            refused = Words("This page trains for at most {0} minutes: choose fewer.", f"{most:g}")
-            yield refused, *[gr.skip()] * 8
-            return
         begun = False
-        for update in train_heads(session, plan, flag, own):
+        for update in train_heads(session, plan_of(values), flag, own):
             done = update.trained
             if not begun and update.curves is not None and update.curves.losses:
                 begun = True  # a training that is refused leaves the charts before it
