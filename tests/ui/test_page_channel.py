@@ -47,10 +47,10 @@ def test_a_flag_has_one_key_and_goes_with_its_page(channel):
     assert not flag.stopped
     channel.stop(f"{KEY}-99")
     assert flag.stopped
-    assert len(channel._flags) == 1
+    assert len(channel._keys) == 1
     del flag
     gc.collect()
-    assert len(channel._flags) == len(channel._keys) == 0
+    assert len(channel._keys) == 0
 
 
 def test_a_page_that_has_gone_stops_its_runs_and_no_others(channel):
@@ -67,8 +67,9 @@ def test_a_page_that_has_gone_stops_its_runs_and_no_others(channel):
 
 @pytest.mark.parametrize("key", ["", "short", "x" * 65, "spaces in a key of some length", "ключ" * 8])
 def test_a_key_that_could_be_guessed_or_is_none_is_not_taken(channel, key):
-    channel.listen(key, StopFlag())
-    assert len(channel._flags) == 0
+    flag = StopFlag()
+    channel.listen(key, flag)
+    assert len(channel._keys) == 0
 
 
 def test_drawn_messages_are_confirmed_while_the_run_lasts(channel, browser):

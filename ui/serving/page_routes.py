@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -35,10 +35,9 @@ class PageChannel:
     """Flags that browsers may raise, and runs they confirm messages of, by keys that cannot be guessed."""
 
     def __init__(self) -> None:
-        self._flags: WeakValueDictionary[str, StopFlag] = WeakValueDictionary()
         self._keys: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
-        self._runs: WeakValueDictionary[str, Acks] = WeakValueDictionary()
         self._pages: WeakKeyDictionary[StopFlag, str] = WeakKeyDictionary()
+        self._runs: dict[str, Acks] = {}
         self._noting = threading.Lock()  # pages come and go on several threads
 
     def belongs(self, flag: StopFlag, page: str) -> None:
@@ -48,20 +47,13 @@ class PageChannel:
 
     def page_left(self, page: str) -> None:
         """Raise its flags. gradio misses a page that goes just before its run begins to stream."""
-        with self._noting:
-            flags = list(self._pages.items())
-        for flag, owner in flags:
-            if owner == page:
-                flag.stopped = True
+        self._raise(self._pages, page)
 
     def listen(self, key: str, flag: StopFlag) -> None:
         """Let the browser that made up this key raise the flag; of a flag's several keys the last counts."""
-        if not KEY.fullmatch(key) or self._keys.get(flag) == key:
-            return
-        if (before := self._keys.get(flag)) is not None:
-            self._flags.pop(before, None)
-        self._keys[flag] = key
-        self._flags[key] = flag
+        if KEY.fullmatch(key):
+            with self._noting:
+                self._keys[flag] = key
 
     @contextmanager
     def acks(self) -> Iterator[Acks]:
@@ -75,13 +67,18 @@ class PageChannel:
 
     def stop(self, key: str) -> None:
         """Raise the flag of this key, if there is one."""
-        if (flag := self._flags.get(key)) is not None:
-            flag.stopped = True
+        self._raise(self._keys, key)
 
     def drawn(self, key: str, number: int) -> None:
         """A run's page has drawn everything up to this message."""
         if (acks := self._runs.get(key)) is not None:
             acks.drawn(number)
+
+    def _raise(self, names: WeakKeyDictionary[StopFlag, str], name: str) -> None:
+        with self._noting:
+            flags = [flag for flag, own in names.items() if own == name]
+        for flag in flags:
+            flag.stopped = True
 
 
 def page_routes(channel: PageChannel, runs: KeptRuns) -> list[Route]:
