@@ -189,7 +189,7 @@ def _offer(selection: Selection) -> tuple[gr.Dropdown, gr.Slider, gr.Dropdown]:
     """Menus that hold the visitor's own tree and heads, and select them, as they have just been chosen."""
     own = selection.tree_entries()
     tree = gr.Dropdown(tree_choices(own), value=YOURS if own else AUTO)
-    heads = gr.Dropdown(selection.head_entries(), value=YOURS if selection.engine else DEFAULT)
+    heads = gr.Dropdown(selection.head_entries(), value=selection.heads)
     return tree, gr.Slider(visible=False), heads
 
 

@@ -50,6 +50,11 @@ class Selection:
     choices: tuple[tuple[int, ...], ...] = ()
     model: LoadConfig | None = None  # None: the model that the app was started with
 
+    @property
+    def heads(self) -> str:
+        """Entry of the Heads menu: the visitor's own where there are any."""
+        return YOURS if self.engine else DEFAULT
+
     def with_engine(self, engine: str, label: str) -> Selection:
         """Other heads. The tree goes, since it was grown for the previous ones."""
         return Selection(engine, label, model=self.model)
@@ -83,10 +88,10 @@ class RunSettings(GenerationConfig):
 
 def greedy_settings(method: str, tokens: int, selection: Selection, **others: Any) -> RunSettings:
     """Settings for comparing methods: all write the same text, with the visitor's heads if any."""
-    heads = YOURS if selection.engine else DEFAULT
     return RunSettings(
-        method=method, max_new_tokens=tokens, temperature=0.0, heads=heads, selection=selection, **others
-    )
+        method=method, max_new_tokens=tokens, temperature=0.0, heads=selection.heads, selection=selection,
+        **others,
+    )  # fmt: skip
 
 
 def make_config(settings: RunSettings, most: int = MOST_TOKENS) -> GenerationConfig:

@@ -17,7 +17,7 @@ from medusa_core.config import LoadConfig
 from medusa_core.drafters import method_names
 from medusa_core.errors import MedusaError
 from ui.records.examples import ASSETS
-from ui.records.settings import DEFAULT, YOURS, Selection
+from ui.records.settings import Selection
 from ui.records.updates import StopFlag, Update
 from ui.runs.chat import chat_notice
 from ui.serving.engines import Engines
@@ -177,5 +177,5 @@ class EngineWork(Request):
 
     def run(self, engines: Engines, flag: StopFlag) -> Generator[Any, None, None]:
         """What the work yields."""
-        engine = yield from engines.ready(self.selection, YOURS if self.selection.engine else DEFAULT)
+        engine = yield from engines.ready(self.selection, self.selection.heads)
         yield from self.work(engine)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from medusa_core.errors import MedusaError
-from ui.records.settings import DEFAULT, YOURS, Selection
+from ui.records.settings import YOURS, Selection
 from ui.records.updates import Update
 from ui.records.words import Words
 from ui.serving.models import Models, badge_of
@@ -31,14 +31,14 @@ class Engines:
         self.trained = TrainedEngineCache()
         self.conversations = ConversationCache()
 
-    def ready(self, selection: Selection, heads: str = DEFAULT) -> Generator[Update, None, Engine]:
+    def ready(self, selection: Selection, heads: str) -> Generator[Update, None, Engine]:
         """The engine of a run, loaded if necessary; yields what the visitor should know meanwhile.
 
         Raises MedusaError for heads that are gone, and as loading does.
         """
-        if heads == YOURS and not selection.engine:
-            raise MedusaError("you have no heads of your own: train some, or choose the shipped ones")
         if heads == YOURS:
+            if not selection.engine:
+                raise MedusaError("you have no heads of your own: train some, or choose the shipped ones")
             own = self.trained.get(selection.engine)
             yield Update(badge=Words("your heads “{0}” · {1}", selection.label, badge_of(own)))
             return own
