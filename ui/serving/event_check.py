@@ -129,16 +129,16 @@ def _upload(file: dict[str, Any]) -> dict[str, Any]:
     """The record of a file in the folder of uploads, without its address."""
     path, url = file.get("path"), file.get("url")
     if not isinstance(path, str) or not _is_upload(path):
-        _refuse(_NO_UPLOAD)
+        raise RequestRefusedError(400, _NO_UPLOAD)
     # The page's own code sends the address under which this server shows the file; no other is useful.
     own = f"/gradio_api/file={path}"
     if url is not None and not (
         isinstance(url, str) and own in (url[-len(own) :], unquote(url)[-len(own) :])
     ):
-        _refuse(_NO_UPLOAD)
+        raise RequestRefusedError(400, _NO_UPLOAD)
     name, size, kind = file.get("orig_name"), file.get("size"), file.get("mime_type")
     if file.get("meta", _FILE) != _FILE or file.get("is_stream"):
-        _refuse(_NO_UPLOAD)
+        raise RequestRefusedError(400, _NO_UPLOAD)
     return {
         "path": path,
         "orig_name": name if isinstance(name, str) else None,
@@ -192,5 +192,4 @@ _TYPES: dict[type, tuple[type, ...]] = {  # exact types: True is not a number
 
 
 def _refuse(words: str) -> NoReturn:
-    end = words if words.endswith("first.") else f"{words}: {RELOAD}."
-    raise RequestRefusedError(400, end)
+    raise RequestRefusedError(400, f"{words}: {RELOAD}.")
