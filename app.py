@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import pkgutil
 import sys
 from collections.abc import Sequence
 
@@ -14,8 +13,6 @@ from medusa_core.cli.main import EXIT_BAD_INPUT, OneLineParser
 from medusa_core.config import LoadConfig
 from medusa_core.errors import MedusaError, missing_package, one_line
 from ui.serving.environment import check_environment
-
-START = "ui.launch:start"  # imported once flags and environment are checked
 
 
 def parse_flags(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -29,7 +26,9 @@ def open_page(flags: argparse.Namespace) -> None:
     """Serve the page until it is stopped. Raises MedusaError where flags or environment forbid it."""
     check_environment(os.environ)  # before gradio, which reads some of it when imported
     try:
-        pkgutil.resolve_name(START)(flags, read_settings(LoadConfig, flags))
+        from ui.launch import start  # noqa: PLC0415 - takes seconds
+
+        start(flags, read_settings(LoadConfig, flags))
     except (OSError, OverflowError) as error:  # OverflowError: no port up to the largest is free
         if isinstance(error, OSError) and error.filename is not None:
             raise MedusaError(

@@ -115,12 +115,6 @@ def test_every_leaf_of_the_command_line_names_a_function_that_is_there():
         assert run is None or callable(pkgutil.resolve_name(run)), words
 
 
-def test_the_page_s_work_is_there():
-    import app
-
-    assert callable(pkgutil.resolve_name(app.START))
-
-
 @pytest.mark.parametrize("name", experiment_names())
 def test_an_experiment_is_measured_with_its_own_settings(name):
     assert load_measurement(name).Settings is load_experiment(name).Settings
