@@ -15,6 +15,7 @@ from view_trace import make_trace
 
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import with_heads
+from medusa_core.errors import MedusaError
 from medusa_core.evaluation.step_times import timed_steps
 from medusa_core.loading.load import load_engine
 from medusa_core.trace.packed import TABLES, compact, unpacked
@@ -31,6 +32,7 @@ from ui.serving.page import Page
 from ui.serving.page_routes import PageChannel
 from ui.serving.policy import Policy
 from ui.serving.update_stream import Acks
+from ui.tabs.api import _finished
 from ui.tabs.shown_runs import ChartPanel
 
 PROMPT = "bcad"
@@ -235,7 +237,8 @@ def test_a_run_that_was_closed_by_its_time_limit_ends_the_view(load, monkeypatch
     session = Session(load, policy=Policy(run_seconds=0.05))
     *_, last = session.run(Endless("abc", RunSettings.of(**SHORT)), StopFlag())
     assert json.loads(last.message)["words"].startswith("Ended after 0.05 s")
-    assert last.trace == {"steps": []}
+    with pytest.raises(MedusaError, match=r"Ended after 0\.05 s"):  # as a program is told
+        _finished(session, Endless("abc", RunSettings.of(**SHORT)), "a page", Update)
 
 
 def test_charts_of_a_failed_run_are_empty_and_say_so():

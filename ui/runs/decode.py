@@ -92,8 +92,8 @@ class ViewRequest(SettingsRequest):
         return self.settings.max_new_tokens
 
     def broken_off(self, update: Update) -> Update:
-        """The update with an end for the view; a trace without steps clears an earlier run's charts."""
-        return replace(update, message=message_broken(update.status or ""), trace={"steps": []})
+        """The update with an end for the view."""
+        return replace(update, message=message_broken(update.status or ""))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ def build(session: Session) -> None:
     def trace(prompt: Any, settings: RunSettings, page: str) -> Answer:
         """Continue a text: the whole trace, with the tree and the reasons of each step."""
         record = _finished(session, DecodeRequest(prompt, settings), page, Update).run_record
-        return record.packed() if record else {}
+        assert record is not None  # it comes with the trace
+        return record.packed()
 
     def compare(
         prompt: Any, settings: RunSettings, page: str, against: Any = PLAIN_METHOD, repetitions: Any = 1
