@@ -47,7 +47,7 @@ class Chosen:
 
 
 def build_choice(selection: gr.State) -> Choice:
-    with gr.Row(elem_classes="lab-size"):
+    with gr.Row():
         model, device = menus(
             "hardware", [("the loaded model", LOADED)], [("this machine, once measured", THIS)]
         )

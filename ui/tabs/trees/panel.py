@@ -66,7 +66,7 @@ class TreesPanel:
 
 def build_stage(stats: HeadStats) -> TreesPanel:
     """Slider, tree, words and charts; the words and the tree are shown before any event."""
-    with gr.Row(elem_classes="lab-size"):
+    with gr.Row():
         nodes = gr.Slider(
             2, MOST_NODES, value=START_NODES, step=1, label="Node budget", elem_id="trees-nodes",
             info="nodes of the tree, the root included", min_width=240, scale=4,
