@@ -159,15 +159,16 @@ def measured_figures(
 ) -> Figures:
     """What was just measured on this machine, from a record as ``bench --json`` prints it."""
     now = datetime.datetime.now()
-    settings, model = bench["settings"], bench["model"]
+    settings = bench["settings"]
+    model = bench["model"] | {"weights": shipped_weights(bench["model"]["base"])}
     record = ExperimentRecord(
         schema_version=SCHEMA_VERSION,
         name=store.HEADLINE,
         title=TITLE,
         command="",
         date=now.date().isoformat(),
-        machine=MachineRecord(**_known(MachineRecord, bench["machine"])),
-        model=ModelRecord(**_known(ModelRecord, model), weights=shipped_weights(model["base"])),
+        machine=MachineRecord.model_validate(bench["machine"], extra="ignore"),
+        model=ModelRecord.model_validate(model, extra="ignore"),
         settings={name: settings[name] for name in ("runs", "max_new_tokens")},
         quality=None,
         rows=[_row(name, one, settings["prompts"]) for name, one in bench["methods"].items()],
@@ -200,10 +201,6 @@ def _row(name: str, figures: Mapping[str, Any], prompts: int) -> Row:
 def _spread(figures: Mapping[str, Any], key: str) -> Spread:
     low, high = figures[f"{key}_range"]
     return Spread(median=figures[key], low=low, high=high)
-
-
-def _known(kind: type[MachineRecord] | type[ModelRecord], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name in kind.model_fields}
 
 
 def source_words(figures: Figures) -> Words:
