@@ -52,12 +52,11 @@ def build(session: Session, selection: gr.State, places: list[gr.Tabs], opened: 
             panel = build_stage(first)
     _connect_drawing(panel, opened)
     _connect_editing(session, panel, bar.status, selection)
-    _connect_measuring(session, panel, bar, again, selection)
+    run = _connect_measuring(session, panel, bar, again, selection)
     _connect_files(panel, files, bar.status)
     _connect_use(panel, use, selection, places)
-    selection.change(
-        lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET
-    )
+    for event in (selection.change, run.then):  # the visitor may choose another model during a run
+        event(partial(_follow, session), [selection, panel.stats], panel.stats, **QUIET)
 
 
 def draw(stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, ...]:
@@ -140,15 +139,13 @@ def _edited(text: str, stats: HeadStats, nodes: int, dark: bool) -> tuple[Any, .
 
 def _connect_measuring(
     session: Session, panel: TreesPanel, bar: RunBar, again: gr.Checkbox, selection: gr.State
-) -> None:
+) -> gr.events.Dependency:
     def work(flag: StopFlag, count: bool, stats: HeadStats, own: Selection) -> Iterator[tuple[Any, ...]]:
         for measured in measure(session, stats, own, count, flag):
             yield *shown(measured), or_skip(measured.stats)
 
     # A new record triggers the drawing: the charts are not outputs of the stream.
-    run = connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
-    # The visitor may have chosen another model meanwhile.
-    run.then(lambda new, stats: _follow(session, new, stats), [selection, panel.stats], panel.stats, **QUIET)
+    return connect_run(session, bar, work, [again, panel.stats, selection], [panel.stats], selection)
 
 
 def _connect_files(panel: TreesPanel, files: dict[str, Any], status: TextLine) -> None:
