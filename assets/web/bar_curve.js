@@ -36,7 +36,7 @@ function axes(x, y, widest, floor) {
     svg("text", { x: CURVE.left - 5, y: y(p) + 4, "text-anchor": "end" }, p === CURVE.least ? "≤.001" : String(p).replace("0.", "."))));
   const whole = Array.from({ length: Math.floor(widest) + 1 }, (_, h) => svg("text", { x: x(h), y: floor + 14, "text-anchor": "middle" }, h));
   return [...ticks, ...whole, svg("text", { x: CURVE.left, y: CURVE.height - 5 }, say`entropy H, nats`),
-    svg("text", { class: "name", x: CURVE.left + 4, y: CURVE.top + 12 }, "p")];
+    svg("text", { x: CURVE.left + 4, y: CURVE.top + 12 }, "p")];
 }
 
 // Shape says what colour says: a disc passes, a cross does not. One element per point: there may be hundreds.

@@ -52,10 +52,10 @@ function chipOf(scene, plan, i, group = emptyChip(plan, i)) {
   return group;
 }
 
-function emptyChip({ style, depths }, i) {
+function emptyChip({ style }, i) {
   const group = svg("g", { "data-node": i, role: "treeitem" });
   group.texts = Array.from({ length: 4 }, () => svg("text", {}));
-  group.append(svg("g", { class: "mdv-chipbody", style: `--i:${i};--depth:${depths[i]}` }, // moves while a phase is played
+  group.append(svg("g", { class: "mdv-chipbody", style: `--i:${i}` }, // moves while a phase is played
     svg("rect", { class: "halo", x: -4, y: -4, width: style.width + 8, height: style.height + 8, rx: 10 }),
     i === 0 && svg("rect", { class: "ring", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 9 }),
     svg("rect", { class: "chip", width: style.width, height: style.height, rx: 7 }), ...group.texts));
@@ -125,7 +125,7 @@ function bonusOf({ step, stage, config }, plan) {
   const group = svg("g", { class: "mdv-bonus", transform: `translate(${plan.x(bonus.depth)},${plan.y(bonus.row)})` },
     svg("title", {}, say`The model’s own next token after the accepted path. It becomes the root of the next step.`));
   const body = svg("g", { class: "mdv-chipbody" }, svg("rect", { class: "outer", x: -3, y: -3, width: style.width + 6, height: style.height + 6, rx: 10 }),
-    svg("rect", { class: "inner", width: style.width, height: style.height, rx: 7 }));
+    svg("rect", { width: style.width, height: style.height, rx: 7 }));
   const airy = style.lines === 2;
   const label = style.slim ? "" : !drafts(config.method) ? say`next token` : airy ? say`bonus: next root` : say`next root`;
   const left = style.slim ? 3 : 9;

@@ -86,7 +86,7 @@ function kvPicture(scene, room, stage) {
 
 function kvCell({ step }, node, left, top, width, { place, position, kind }) {
   const [token, slot] = [step.cache_length + node.depth, step.cache_length + place]; // where the token stands in the text and in the cache
-  return svg("g", { class: "mdv-kvcell is-" + kind, "data-node": node.id, style: `--i:${node.id}` },
+  return svg("g", { class: "mdv-kvcell is-" + kind, "data-node": node.id },
     svg("title", {}, say`node ${node.id} ${visible(node.text, node.token_id)}: position ${token}, slot ${slot}`),
     svg("g", { transform: `translate(${left},${top})` },
       svg("text", { class: "slot", x: width / 2, y: -6, "text-anchor": "middle" }, slot),

@@ -231,7 +231,7 @@ function columnName(nodes, depth, slim) {
   return slim ? String(depth) : say`depth ${depth}`; // the full labels would touch each other
 }
 
-function edgeOf({ verdict, stage }, plan, i, edge = svg("path", { "data-to": i, style: `--i:${i};--depth:${plan.depths[i]}` })) {
+function edgeOf({ verdict, stage }, plan, i, edge = svg("path")) {
   const parent = verdict.parents[i];
   const d = edgePath(plan, plan.depths[parent], plan.rowOf.get(parent), plan.depths[i], plan.rowOf.get(i));
   const judged = stage >= STAGE.accept;

@@ -44,7 +44,7 @@ function columnsOf(step, nodes, by) {
   return depths.flatMap((depth) => {
     const guesses = guessesOfLevel(nodes, depth);
     const most = Math.max(...guesses.map((node) => node.draft_p ?? 0), 1e-9);
-    const rows = guesses.slice(0, MOST_GUESSES).map((node) => html("div", { class: "mdv-guess", "data-node": node.id, style: `--i:${depth * MOST_GUESSES + (node.origin.rank ?? 0)}` },
+    const rows = guesses.slice(0, MOST_GUESSES).map((node) => html("div", { class: "mdv-guess", "data-node": node.id },
       html("span", { class: "mdv-barname" }, visible(node.text, node.token_id)),
       html("span", { class: "mdv-track" }, html("span", { class: "mdv-fill", style: `width:${(100 * (node.draft_p ?? 0)) / most}%` })),
       html("span", { class: "mdv-num" }, "q " + shortP(node.draft_p))));
