@@ -114,9 +114,10 @@ function apply(store, message, key = null) {
     store.set({ ...fresh, index, trace, packed: message.trace, note: message.note || "", live: false, follow: false, beside: message.beside || null, key: null });
     store.set({ made: own, settings: own ? { ...state.settings, ...own } : state.settings });
   } else if (message.kind === "begin") {
-    begin(store, fresh, message.trace);
-  } else if (message.kind === "steps") {
-    if (state.run !== message.run) begin(store, fresh, null);
+    const head = { ...message.trace, output: null };
+    const packed = { ...head, schema_version: PACKED_VERSION, ...emptyTables(), steps: [] };
+    store.set({ ...fresh, trace: head, packed, tables: emptyTables(), made: state.asked, live: true, follow: true });
+  } else if (message.kind === "steps" && state.run === message.run) {
     appendSteps(store, message);
   } else if (message.kind === "end" && state.run === message.run) {
     state.packed.output = state.trace.output = message.output;
@@ -125,12 +126,6 @@ function apply(store, message, key = null) {
     store.set({ note: phrase("not finished"), failure: message.words, live: false, playing: false });
   }
   store.redraw();
-}
-
-function begin(store, fresh, head) {
-  const trace = { model: {}, config: {}, prompt: { text: "" }, ...head, steps: [], output: null };
-  const packed = { ...trace, schema_version: PACKED_VERSION, ...emptyTables(), steps: [] };
-  store.set({ ...fresh, trace, packed, tables: emptyTables(), made: store.state.asked, live: true, follow: true });
 }
 
 // Steps of a live run, with what they add to its tables.
