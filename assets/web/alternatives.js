@@ -24,7 +24,7 @@ function processedWords(config, row) {
 // Rows of the table: the model's likeliest tokens and the head's guesses, each with both numbers where known.
 function alternativesAt({ step, config }, i) {
   const { parent } = step.nodes[i];
-  const row = step.after?.find((each) => each.node === parent);
+  const row = step.after.find((each) => each.node === parent);
   if (!row) return null;
   const rivals = step.nodes.filter((node) => node.parent === parent);
   const byToken = new Map(rivals.map((node) => [node.token_id, node]));

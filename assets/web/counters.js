@@ -47,14 +47,13 @@ function makeCounters() {
 const countsOf = (figures) => figures.map(([role, value, name]) => html("div", { "data-count": role }, html("b", {}, value), html("span", {}, name)));
 
 function timeOf({ ms, index }, recording) {
-  if (!ms) return [];
   if (recording && index === 0) return [html("div", { class: "mdv-barhead" }, say`The first step of a recording has no times, since it includes warming up.`)];
-  const parts = PHASES.map(([name, title, words]) => ({ name, title: say(title), words: say(words), value: ms[name] ?? 0 }));
+  const parts = PHASES.map(([name, title, words]) => ({ name, title: say(title), words: say(words), value: ms[name] }));
   const sum = parts.reduce((total, part) => total + part.value, 0);
-  const total = Math.max(ms.total ?? 0, sum) || 1;
+  const total = Math.max(ms.total, sum) || 1;
   const share = (part) => `width:${(100 * part.value) / total}%`;
   const amount = ({ value }) => (recording ? `${Math.round((100 * value) / total)} %` : decimal(value, value < 10 ? 2 : 1));
-  const took = html("b", {}, decimal(ms.total ?? sum, 1) + " ms");
+  const took = html("b", {}, decimal(ms.total, 1) + " ms");
   return [
     html("div", { class: "mdv-barhead" }, ...(recording ? [say`Parts of this step’s time in this run`] : [say`This step took` + " ", took])),
     html("div", { class: "mdv-stack", role: "img", "aria-label": parts.map((part) => `${part.title} ${amount(part)}${recording ? "" : " ms"}`).join(", ") },

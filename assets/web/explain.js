@@ -110,7 +110,7 @@ function ownChoice({ step, verdict, ruling, hypothetical }, i) {
   const sibling = step.nodes.findIndex((_, j) => j > 0 && verdict.parents[j] === parent && verdict.passes[j]);
   if (sibling > 0) return quoted(step.nodes[sibling]);
   if (!hypothetical && step.bonus && step.path.at(-1) === parent) return quoted(step.bonus);
-  const said = ruling === "greedy" && step.after?.find((row) => row.node === parent);
+  const said = ruling === "greedy" && step.after.find((row) => row.node === parent);
   if (said && said.token_ids[0] !== step.nodes[i].token_id) return quoted({ text: said.texts[0], token_id: said.token_ids[0] }); // else they tie
   return say`another token`;
 }

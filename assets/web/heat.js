@@ -4,7 +4,7 @@
 const heatOf = ({ temperature }) => (temperature <= 0 ? 1 : temperature); // temperature of a trace's p and entropy
 
 // Which tokens top-k, top-p and min-p leave depends on the temperature or cannot be undone: no trace has the others.
-const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && (step.after || []).length && !truncationOf(settingsOf(trace.config)).length);
+const canReheat = (trace, step) => Boolean((trace.temperatures || []).length && step.after.length && !truncationOf(settingsOf(trace.config)).length);
 
 // The step with p and entropy as they would be at temperature `to`; its path stays the recorded one.
 function reheated(trace, step, from, to) {

@@ -54,7 +54,7 @@ function rowsSeen({ cache_length: length, drafter_rows: ranges }, most) {
 
 // How many positions every layer sees, if there are committed rows before them, else null.
 function attentionWindow({ trace, step }) {
-  const { window } = trace.model || {};
+  const { window } = trace.model;
   return window && step.cache_length >= window ? window : null;
 }
 

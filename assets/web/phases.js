@@ -29,11 +29,10 @@ function phaseIn(step, phase) {
 const isRecording = ({ note, failure }) => Boolean(note && !failure);
 
 function timeWords(step, phase, recording) {
-  if (!step.ms) return "";
   const clock = TIMED_BY[phase];
   if (clock !== phase && phasesOf(step).includes(clock)) return say`time counted with “${say(PHASE_TITLES[clock])}”`;
   if (recording && step.index === 0) return ""; // it was timed cold, so its shares are unlike those of other steps
-  const ms = step.ms[clock] ?? 0;
+  const ms = step.ms[clock];
   const share = Math.round((100 * ms) / (step.ms.total || 1));
   return recording ? say`${share} % of the step in this run` : say`${decimal(ms, ms < 10 ? 2 : 1)} ms, ${share} % of the step`;
 }
@@ -69,7 +68,7 @@ const allHeads = (trace) => Number(/(\d+) Medusa heads/.exec(trace.model.name)?.
 
 // The nodes of a dynamic tree, which has another shape in each step; 0 for other trees.
 function dynamicNodes({ config }) {
-  const [, nodes] = /^dynamic-([1-9]\d{0,2})$/.exec(config.drafter?.settings?.tree) || [];
+  const [, nodes] = /^dynamic-([1-9]\d{0,2})$/.exec(config.drafter.settings.tree) || [];
   return Number(nodes || 0);
 }
 

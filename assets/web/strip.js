@@ -58,7 +58,7 @@ function makeStrip(store) {
   function promptPage(page) {
     const start = page * PAGE_TOKENS;
     const span = html("span", { class: "mdv-prompt" }, ...drawn.pieces.slice(start, start + PAGE_TOKENS).map(promptToken));
-    if (!drawn.pieces.length) readable(span, drawn.trace.prompt?.text || "");
+    if (!drawn.pieces.length) readable(span, drawn.trace.prompt.text);
     return span;
   }
 
@@ -201,7 +201,7 @@ function makeStrip(store) {
   // The element of a token of the text, where it is laid out.
   function tokenAt(place) {
     const { prompt } = drawn.trace;
-    const left = place - (prompt?.token_ids || []).length;
+    const left = place - prompt.token_ids.length;
     if (left < 0) return drawn.pieces.length ? drawn.pages.get(Math.floor(place / PAGE_TOKENS))?.[0].children[place % PAGE_TOKENS] : undefined;
     const { tokens } = sumsOf(drawn.trace);
     const position = placeIn(tokens, left);
@@ -238,8 +238,7 @@ function makeStrip(store) {
 }
 
 // A prompt's tokens as texts; none where the trace does not say what each of them is.
-function promptPieces(prompt) {
-  const { text = "", texts = [] } = prompt || {};
+function promptPieces({ text, texts = [] }) {
   return texts.length && texts.join("") === text ? texts : [];
 }
 

@@ -111,8 +111,8 @@ function nodeTag({ origin }) {
 }
 
 // A trace's settings in one list: those of the run, along with the acceptance rule's own.
-const settingsOf = (config = {}) => ({
+const settingsOf = (config) => ({
   ...RUN_SETTINGS, // a trace leaves most of them out at their defaults
-  ...config, ...config.acceptance?.settings,
-  method: config.drafter?.name, acceptance: config.acceptance?.name,
+  ...config, ...config.acceptance.settings,
+  method: config.drafter.name, acceptance: config.acceptance.name,
 });

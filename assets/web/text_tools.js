@@ -28,7 +28,7 @@ function makeTextTools(store) {
   async function copyText() {
     const field = html("textarea", { class: "mdv-offscreen", readonly: true });
     box.append(field);
-    const done = await toClipboard((trace.prompt?.text ?? "") + textOf(trace), field);
+    const done = await toClipboard(trace.prompt.text + textOf(trace), field);
     field.remove();
     said.textContent = done ? say`copied` : say`the browser refused`;
   }

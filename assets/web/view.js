@@ -88,7 +88,7 @@ function buildParts(host, store, uid, { lecture, whole }) {
   });
 
   function draw(next, changed) {
-    const drafter = next.trace ? settingsOf(next.trace.config).method || "" : "";
+    const drafter = next.trace ? next.trace.config.drafter.name : "";
     if (root.dataset.drafter !== drafter) {
       root.dataset.drafter = drafter; // its accepted guesses have their own colour
       ink = null;
@@ -194,20 +194,19 @@ function makeBanner(undo, again) {
 }
 
 function drawBadges(box, { state, trace }) {
-  const { model = {}, output } = trace;
+  const { model, output } = trace;
   const config = settingsOf(trace.config);
   const words = [];
   if (state.live) words.push(["live", say`decoding now`]);
   else if (state.note) words.push([state.failure ? "failure" : "note", LANGUAGE.tell(state.note)]);
   // Before the words about the model: where there is little room, the last words are cut.
   if (output?.finish_reason) words.push(["end", say`finished: ${say(ENDINGS[output.finish_reason] ?? output.finish_reason)}`]);
-  const loaded = model.base || model.name; // not the drafters loaded along with the one that ran
-  if (loaded) words.push(["", [loaded, model.dtype, model.device].filter(Boolean).join(" · ")]);
+  words.push(["", [model.base, model.dtype, model.device].join(" · ")]); // not the drafters loaded along with the one that ran
   if (model.context) words.push(["", model.extend === "window" ? say`context ${model.context} in a window of ${model.window}` : say`context ${model.context} by YaRN`]);
-  if (config.method) words.push(["", say(methodOf(config.method).title)]);
-  if (trace.config.drafter?.settings?.tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
+  words.push(["", say(methodOf(config.method).title)]);
+  if (trace.config.drafter.settings.tree === "auto" && trace.config.tree) words.push(["", say`tree auto: ${trace.config.tree.length + 1} nodes`]);
   if (dynamicNodes(trace)) words.push(["", config.method === "medusa" ? say`dynamic tree of ${dynamicNodes(trace)} nodes` : say`dynamic tree of ${dynamicNodes(trace)} nodes, and copies`]);
-  if (config.acceptance) words.push(["", ruleName(config)]);
+  words.push(["", ruleName(config)]);
   if (penalises(config)) words.push(["", say`penalty ${setting(config.penalty)} on the last ${config.penalty_window} tokens`]);
   for (const each of truncationOf(config)) words.push(["", each]);
   if (config.ignore_eos) words.push(["", say`goes on after the end of the text`]);

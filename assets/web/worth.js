@@ -11,8 +11,8 @@ const SLOWED = 1.5; // times a step timed by itself: beyond this the page says t
 
 function worthOf({ steps, output }, beside) {
   if (!output || !steps.length) return null;
-  const times = steps.map((step) => step.ms?.total).filter(isKnown).sort((a, b) => a - b);
-  const stepMs = times.length ? times[Math.floor((times.length - 1) / 2)] : null;
+  const times = steps.map((step) => step.ms.total).sort((a, b) => a - b);
+  const stepMs = times[Math.floor((times.length - 1) / 2)];
   const [plainMs, treeMs] = beside?.timed_ms || [null, null];
   const mean = output.tokens_per_step;
   const overhead = plainMs && treeMs / plainMs;
@@ -29,7 +29,7 @@ function worthWords({ mean, stepMs, plainMs, treeMs, overhead, speedup }, beside
   }
   if (overhead) {
     const estimate = say`An estimate: ${decimal(mean)} tokens a step ÷ overhead ${decimal(overhead)} ≈ ${decimal(speedup)} times as fast as plain decoding. The overhead is a step with a tree of this size, ${decimal(treeMs)} ms, over a plain step’s ${decimal(plainMs)} ms, both timed on this machine with a short text. Side by side in Compare measures both with your prompt.` + (beside.faster ? " " + LANGUAGE.tell(beside.faster) : "");
-    if (!stepMs || stepMs < SLOWED * treeMs) return estimate;
+    if (stepMs < SLOWED * treeMs) return estimate;
     return estimate + " " + say`In this run a step took ${decimal(stepMs)} ms (median): it shared the processor with the drawing of this page.`;
   }
   if (mean < NOTHING_KEPT) return say`No guess was kept in this run: one token a step, as without guesses, and what guessing took came on top.`;

@@ -132,7 +132,7 @@ function agreement(textAt, base, back, most) {
 
 // The token at a place of the text or, after its end, of the guessed path. Null where it is not known.
 function textReader({ step, steps, trace, chain }) {
-  const pieces = trace.prompt?.texts ?? [];
+  const pieces = trace.prompt.texts ?? [];
   const start = steps[0].cache_length;
   const written = steps.slice(0, steps.indexOf(step)).flatMap((each) => emittedNodes(each).map((node) => node.text));
   const path = [...lineage(parentsOf(step), chain[0].parent).reverse().map((id) => step.nodes[id]), ...chain];

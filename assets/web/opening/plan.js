@@ -24,7 +24,7 @@ function openingPlan(trace, beside) {
   };
   const plain = lane(tokens.map((node) => ({ tokens: [node], step: null })), plainMs);
   const tree = lane(steps.map((step) => ({ tokens: emittedNodes(step), step })), treeMs);
-  return { plain, tree, tokens, prompt: (trace.prompt && trace.prompt.text) || "", isTimed: Boolean(timed), end: OPENING_SECONDS + OPENING_AFTER };
+  return { plain, tree, tokens, prompt: trace.prompt.text, isTimed: Boolean(timed), end: OPENING_SECONDS + OPENING_AFTER };
 }
 
 // A lane's progress at a time: whole passes done, tokens they wrote, the current pass and its share done.

@@ -11,7 +11,7 @@ function buildLane(table, span, differs) {
     return node;
   });
   const text = html("div", { class: "race-text", tabindex: "0", role: "group", "aria-label": say`Text of ${table.name}` },
-    html("span", { class: "race-prompt" }, table.trace.prompt?.text), ...spans);
+    html("span", { class: "race-prompt" }, table.trace.prompt.text), ...spans);
   const ticks = buildTicks(table, span);
   const stats = buildStats(decimalsOf(rateOf(table), 1));
   // Accepted guesses have the drafter's colour.

@@ -75,7 +75,7 @@ function buildPlayer(message) {
 
 // The lanes before anything has run: who will continue the prompt, and what to press.
 function buildReady(prompt, names) {
-  const lanes = names.map(([name, drafter]) => buildLane(timetable({ name, drafter, trace: { prompt: { text: prompt } } }), 1, null));
+  const lanes = names.map(([name, drafter]) => buildLane(timetable({ name, drafter, runs: [], trace: { prompt: { text: prompt }, steps: [] } }), 1, null));
   const words = html("p", { class: "race-recorded" }, say`About to start: press Compare, and both lanes continue this prompt, timed on this machine.`);
   for (const lane of lanes) lane.draw(0);
   return html("div", { class: "race-ready" }, words, html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root)));

@@ -11,14 +11,14 @@ function timetable(lane) {
   const steps = [];
   const tokens = [];
   let clock = 0;
-  for (const step of lane.trace.steps || []) {
+  for (const step of lane.trace.steps) {
     const start = clock;
-    clock += (step.ms?.total || 0) / 1000;
+    clock += step.ms.total / 1000;
     const kept = step.path.slice(0, step.emitted.length).map((id) => step.nodes.find((node) => node.id === id));
     for (const { text, mark, by } of kept) tokens.push({ text, mark, by: LANGUAGE.tell(by), step: steps.length });
     steps.push({ start, end: clock, kept: kept.length, tokens: tokens.length });
   }
-  return { name: LANGUAGE.tell(lane.name), drafter: lane.drafter || "", trace: lane.trace, runs: lane.runs || [], steps, tokens, end: clock };
+  return { name: LANGUAGE.tell(lane.name), drafter: lane.drafter, trace: lane.trace, runs: lane.runs, steps, tokens, end: clock };
 }
 
 // The figures of a lane's first `count` steps.

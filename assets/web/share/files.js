@@ -15,7 +15,7 @@ function saveFile(name, blob) {
 
 // One line per step. The text is a JSON string, so that it stays on its line and no spreadsheet takes it for a formula.
 function stepsAsCsv({ steps }) {
-  const phases = Object.keys((steps[0] || {}).ms || {});
+  const phases = Object.keys(steps[0].ms);
   const head = ["step", "nodes", "accepted_guesses", "tokens", "token_ids", "emitted_text", "cache_length", ...phases.map((name) => name + "_ms")];
   const rows = steps.map((step) => {
     const text = emittedNodes(step).map((node) => node.text).join("");

@@ -44,7 +44,7 @@ function headOf({ index, steps }, width) {
 // The prompt and every token until now, each underlined by its origin; the last lines, where there are more.
 function textBox(scene, width) {
   const { trace, steps, index, phase } = scene;
-  const pieces = [{ text: trace.prompt?.text || "", kind: "prompt" }];
+  const pieces = [{ text: trace.prompt.text, kind: "prompt" }];
   steps.slice(0, phase === "commit" ? index + 1 : index).forEach((step, i) => {
     for (const node of emittedNodes(step)) pieces.push({ text: node.text || visible(node.text, node.token_id), kind: node.origin.by ? "head" : "base", now: i === index });
   });
