@@ -39,12 +39,11 @@ function makeMask(store) {
   }
 
   function paint(scene, renewed) {
-    const { ink } = scene;
     if (renewed) {
       plan = planMask(scene, room.width);
-      if (plan) paintMask(canvas, scene, plan, ink);
+      if (plan) paintMask(canvas, scene, plan);
     }
-    if (plan) paintPointer(blank(pointer, plan), scene, plan, ink);
+    if (plan) paintPointer(blank(pointer, plan), scene, plan);
   }
 
   function draw(scene, changed) {
@@ -120,15 +119,16 @@ function blank(canvas, plan) {
   return pen;
 }
 
-function paintMask(sheet, scene, plan, ink) {
+function paintMask(sheet, scene, plan) {
   const pen = blank(sheet, plan);
   const accepted = new Set(scene.verdict.path);
-  paintPrefix(pen, scene, plan, ink);
-  paintCells(pen, scene, plan, ink, accepted);
-  paintLabels(pen, scene, plan, ink, accepted);
+  paintPrefix(pen, scene, plan);
+  paintCells(pen, scene, plan, accepted);
+  paintLabels(pen, scene, plan, accepted);
 }
 
-function paintPrefix(pen, scene, plan, ink) {
+function paintPrefix(pen, scene, plan) {
+  const { ink } = scene;
   const [x, y, w, h] = [plan.gutter, plan.top, plan.prefix - 4, plan.cell * plan.count];
   pen.save();
   pen.beginPath();
@@ -158,14 +158,14 @@ function paintPrefix(pen, scene, plan, ink) {
 }
 
 // One path per colour: thousands of single fills would take longer than a frame.
-function paintCells(pen, scene, plan, ink, accepted) {
+function paintCells(pen, { recorded, ink }, plan, accepted) {
   const paths = Object.fromEntries(["cell-empty", "cell", "accept"].map((name) => [name, pen.newPath ? pen.newPath() : new Path2D()]));
   const pad = plan.cell > 8 ? 1 : 0.25;
   const size = plan.cell - 2 * pad;
   const fine = plan.cell <= 8; // too small for lines between the cells: the empty ones are one ground
   if (fine) paths["cell-empty"].rect(plan.left, plan.top, plan.cell * plan.count, plan.cell * plan.count);
   for (let row = 0; row < plan.count; row++) {
-    const seen = new Set(lineage(scene.recorded.parents, row));
+    const seen = new Set(lineage(recorded.parents, row));
     for (let column = 0; column < plan.count; column++) {
       if (fine && !seen.has(column)) continue;
       const both = accepted.has(row) && accepted.has(column);
@@ -179,15 +179,14 @@ function paintCells(pen, scene, plan, ink, accepted) {
   }
 }
 
-function paintLabels(pen, scene, plan, ink, accepted) {
-  const { step, state } = scene;
+function paintLabels(pen, { step, state, lit, ink }, plan, accepted) {
   const names = step.nodes.map((node, i) => {
     if (state.labels === "ids") return String(i);
     if (state.labels === "positions") return String(step.cache_length + node.depth);
     return visible(node.text, node.token_id);
   });
   pen.textBaseline = "middle";
-  const labelled = labelsThatFit(plan, accepted, scene.lit);
+  const labelled = labelsThatFit(plan, accepted, lit);
   names.forEach((name, i) => {
     const middle = (i + 0.5) * plan.cell;
     if (accepted.has(i)) {
@@ -219,9 +218,9 @@ function labelsThatFit({ cell, count }, accepted, lit) {
   return new Set(chosen);
 }
 
-function paintPointer(pen, scene, plan, ink) {
-  const hovered = scene.state.cell;
-  const row = hovered ? hovered.row : scene.lit;
+function paintPointer(pen, { state, lit, ink }, plan) {
+  const hovered = state.cell;
+  const row = hovered ? hovered.row : lit;
   if (row === null) return;
   const frame = (x, y, w, h, width) => {
     pen.lineWidth = width + 2;

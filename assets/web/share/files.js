@@ -57,7 +57,7 @@ function styledCopy(node) {
 function maskPicture(scene, ground) {
   const plan = planMask(scene, 92 + 64 + MASK_CELL * scene.step.nodes.length);
   const pen = svgPen();
-  paintMask({ style: {}, getContext: () => pen }, scene, plan, scene.ink);
+  paintMask({ style: {}, getContext: () => pen }, scene, plan);
   return standalone(plan.width, plan.height, ground, pen.picture);
 }
 
