@@ -53,9 +53,9 @@ function buildToken(text, label, drafted) {
 function buildTicks(table, span) {
   const width = 1000;
   const height = 30;
-  const most = Math.max(1, ...table.steps.map((step) => step.kept));
+  const most = Math.max(4, ...table.steps.map((step) => step.kept));
   const bars = table.steps.map((step) => {
-    const tall = 6 + ((height - 6) * step.kept) / Math.max(most, 4);
+    const tall = 6 + ((height - 6) * step.kept) / most;
     const x = (width * step.start) / span;
     const w = (width * (step.end - step.start)) / span;
     const box = { x: x + Math.min(1, w * 0.15), y: height - tall, width: Math.max(0.4, w - Math.min(2, w * 0.3)), height: tall };
