@@ -27,7 +27,7 @@ const tableHead = (names) => html("thead", {}, html("tr", {}, ...names.map((name
 
 // Title line of a card: a heading, a quiet explanation, and tools at the right.
 function cardHead(title, hint, ...tools) {
-  const words = html("div", { class: "mdv-title" }, html("h3", {}, title), hint && html("span", {}, hint));
+  const words = html("div", { class: "mdv-title" }, html("h3", {}, title), html("span", {}, hint));
   return html("header", { class: "mdv-cardhead" }, words, html("div", { class: "mdv-tools" }, ...tools));
 }
 
