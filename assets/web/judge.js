@@ -17,7 +17,7 @@ const typicalBar = (epsilon, delta, entropy) => Math.min(epsilon, delta * Math.e
 // The engine's own verdict, with the step's `cuts`.
 function recordedVerdict(step, cuts) {
   const parents = parentsOf(step);
-  const passes = step.nodes.map((node, i) => i === 0 || Boolean(node.passes));
+  const passes = step.nodes.map((node) => node.passes);
   const verdict = finish(parents, passes, step.path, step.nodes.map((node) => node.threshold), cuts);
   const kinds = verdict.kinds.map((kind, i) => (kind === "rejected" && step.nodes[i].reason.startsWith("not tried") ? "untried" : kind));
   return { ...verdict, kinds };

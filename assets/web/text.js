@@ -4,7 +4,7 @@ const GLYPHS = { "\n": "⏎", "\t": "⇥", "\r": "␍", "\u00a0": "⍽", "\u200b
 
 // Visible form of a token: blanks at the ends and control characters become signs.
 function visible(text, tokenId) {
-  if (text === "" || !isKnown(text)) return tokenId === undefined ? "∅" : "#" + tokenId;
+  if (text === "") return tokenId === undefined ? "∅" : "#" + tokenId;
   const ends = text.replace(/^ +| +$/g, (blanks) => "␣".repeat(blanks.length));
   return ends.replace(/[\u0000-\u001f\u007f-\u009f\u00a0\u200b]/g, (sign) => GLYPHS[sign] || "·");
 }
