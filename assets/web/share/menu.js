@@ -112,16 +112,14 @@ function makeShareMenu(view, page) {
     save(name, kind === "svg" ? new Blob([svgText(made)], { type: "image/svg+xml" }) : await asPng(made));
   }
 
-  // The text of the prompt box is known for a run of this page; a recorded one has token ids and what they spell.
-  const recipe = () => recipeOf(state.trace, state.note ? null : state.made?.prompt);
-
   async function copy(what, text) {
     copied.hidden = false;
     said.textContent = await toClipboard(text, copied) ? say`Copied ${what}:` : say`Here is ${what}: copy it by hand.`;
   }
 
+  // The text of the prompt box is known for a run of this page; a recorded one has token ids and what they spell.
   async function copyRun(what, write) {
-    const made = recipe();
+    const made = recipeOf(state.trace, state.note ? null : state.made?.prompt);
     await copy(what, write(made));
     if (endedByStop(state.trace) && !("stop" in made.settings)) said.textContent += " " + say(STOP_LEFT_OUT);
   }
