@@ -2,7 +2,6 @@
 // view hands the finished run over. Without a Watch tab, as on a separate page, this part stays away.
 
 const decodeHostOfPage = () => document.querySelector("#decode-view .mdv-host");
-const GALLERY = "recorded-"; // begins the name of a run that Watch's menu shows
 const decodePrompt = () => document.querySelector("#decode-prompt textarea");
 
 function makeOwnRun({ onRun, onRecorded }) {
@@ -35,7 +34,7 @@ function makeOwnRun({ onRun, onRecorded }) {
   // A finished run of the visitor has no note; a recorded one has a name.
   function nameInDecode() {
     const { run, note } = runOfDecode() || {};
-    if (String(run).startsWith(GALLERY)) return { text: "gallery", run: run.slice(GALLERY.length) };
+    if (String(run).startsWith(RECORDED)) return { text: "gallery", run: run.slice(RECORDED.length) };
     return { text: note ? "taken" : "own" };
   }
 
