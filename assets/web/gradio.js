@@ -30,11 +30,7 @@ const decodeView = mountDecodeView(decodeHost, DECODE_VIEW_STYLE, { whole: true 
 const LINK = "#run=";
 const MOST_LINK_CHARACTERS = 11_900; // as in ui/records/outside.py, less what surrounds the parts
 const decodeShare = mountShare(decodeView, {
-  shell: async () => {
-    const root = window.gradio_config?.root || "";
-    const answer = await fetch(`${root}/medusa/replay`);
-    return answer.ok ? answer.text() : "";
-  },
+  shell: async () => (await fetch(`${window.gradio_config?.root || ""}/medusa/replay`)).text(), // an error's text has no place for a run
   linkTo: (state) => {
     const parts = linkParts(state, LINK_DEFAULTS);
     if (JSON.stringify(parts).length > MOST_LINK_CHARACTERS) throw new Error(say`the prompt is too long for a link`);
