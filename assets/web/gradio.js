@@ -11,7 +11,7 @@ decodeHost.addEventListener("restore", ({ detail }) => {
 // The controls hold what the reader tried out, so the button that starts a run starts it with these settings.
 decodeHost.addEventListener("again", () => document.getElementById("decode-run")?.click());
 // A slider of thousands is dragged in round numbers, as a pixel is dozens of tokens; its keys and its box are exact.
-const desk = element.closest(".desk") || document;
+const desk = element.closest(".desk");
 const rangeOf = ({ target }) => (target.matches(".setting-max_new_tokens input[type=range]") && Number(target.max) > 1000 ? target : null);
 let dragged = null;
 desk.addEventListener("pointerdown", (event) => { dragged = rangeOf(event); }, true);

@@ -15,11 +15,11 @@ function notesOf(made, settings, hypothetical) {
 // Writes notes next to the controls of the tab that holds `part`; also next to those that come later, as a folded
 // part of the page has no controls yet.
 function noteWriter(part) {
-  const desk = part.closest(".desk");
+  const desk = part.closest(".desk") ?? document;
   let notes = {};
   const write = () => {
     for (const [name, words] of Object.entries(notes)) {
-      for (const control of (desk || document).querySelectorAll(`.setting-${name}`)) {
+      for (const control of desk.querySelectorAll(`.setting-${name}`)) {
         let line = control.querySelector(".setting-note");
         if (!words) {
           if (line) line.remove();
@@ -32,7 +32,7 @@ function noteWriter(part) {
       }
     }
   };
-  const side = desk?.querySelector(".side");
+  const side = desk.querySelector(".side");
   if (side) new MutationObserver(write).observe(side, { childList: true, subtree: true });
   return (next) => {
     notes = next;
