@@ -16,7 +16,7 @@ function buildPlayer(message) {
   const span = Math.max(1e-6, ...tables.map((table) => table.end));
   const stops = [...new Set(tables.flatMap((table) => table.steps.map((step) => step.end)))].sort((a, b) => a - b);
   const verdict = message.verdict;
-  const differs = verdict && verdict.comparable !== false && !verdict.equal ? verdict.index : null;
+  const differs = verdict?.comparable && !verdict.equal ? verdict.index : null;
   const lanes = tables.map((table, i) => buildLane(table, span, i < 2 ? differs : null));
   const state = { now: 0, playing: false, speed: chosenSpeed || paceFor(span), frame: 0, stamp: 0 };
 

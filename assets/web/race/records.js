@@ -136,12 +136,11 @@ function laneTitles(detail) {
 // Whether the texts of the first two lanes, called `names`, agree, and whether they had to.
 function equality(verdict, names) {
   if (!verdict) return null;
-  const note = LANGUAGE.tell(verdict.note || "");
-  if (verdict.comparable === false)
-    return { tone: "even", sign: "≈", head: say`Not compared token for token.`, tail: note };
+  const note = LANGUAGE.tell(verdict.note);
+  if (!verdict.comparable) return { tone: "even", sign: "≈", head: say`Not compared token for token.`, tail: note };
   if (verdict.equal) return { tone: "good", sign: "✓", head: say`Identical output, token for token.`, tail: note };
   const gap = isKnown(verdict.logit_gap) ? say`; the two logits were ${verdict.logit_gap.toPrecision(2)} apart.` : ".";
-  const head = isKnown(verdict.index) ? say`First difference at token ${verdict.index + 1}:` : say`First difference:`;
+  const head = say`First difference at token ${verdict.index + 1}:`;
   const said = [verdict.first, verdict.second].map((text, i) => say`${text ? quoted({ text }) : say`the end`} in ${names[i]}`);
   return { tone: verdict.expected === "may" ? "even" : "bad", sign: "≠", head, tail: `${said.join(", ")}${gap} ${note}` };
 }
