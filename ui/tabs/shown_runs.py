@@ -144,8 +144,8 @@ def _run(recording: Recording) -> str:
 def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] | None:
     """Milliseconds of a plain step and of one of the run's method, its speedup, and where that was measured.
 
-    It also says that the forward was exact, as a live run does. "sized" is the measured step whose tree is
-    nearest in size to the run's, as in the tour. None where its method was not measured.
+    "sized" is the measured step whose tree is nearest in size to the run's, as in the tour. None where its
+    method was not measured.
     """
     name = trace["config"]["drafter"]["name"]
     for figures in page.of_base(trace["model"]["base"]):
@@ -158,7 +158,6 @@ def recorded_worth(trace: dict[str, Any], page: PageFigures) -> dict[str, Any] |
                 "speedup": own.speedup.median,
                 "nodes": own.tree_nodes or 1,
                 "sized": sized,
-                "exact": True,  # the C forward made the shipped runs: tests/ui/test_shipped.py decodes them
                 "source": as_data(source_words(figures)),
             }
     return None
