@@ -44,7 +44,7 @@ def opening_page(script_page):
 
 def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     trace = recordings()[0].trace
-    plan = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [2.0, 3.0]}])
+    plan = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [2.0, 3.0], "sized": {"ms": 3.0}}])
     assert plan["plain"] == plan["tree"]
     assert trace["output"]["text"].startswith(plan["tree"])
     tokens, steps = plan["passes"]
@@ -54,7 +54,7 @@ def test_both_lanes_write_the_beginning_of_the_run_on_one_clock(opening_page):
     assert plan["ends"] == [18, pytest.approx(18 * 1.5 * steps / tokens)]
     assert f"{tokens / steps / 1.5:.2f} times as fast" in plan["said"]
     assert plan["at"] == [int(2 / (18 / tokens)), tokens]
-    slower = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [1.0, 6.0]}])
+    slower = opening_page.evaluate(LANES, [packed(trace), {"timed_ms": [1.0, 6.0], "sized": {"ms": 6.0}}])
     assert "a pass of this small model 6.00 times as long" in slower["said"]
 
 

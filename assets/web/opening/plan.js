@@ -5,7 +5,7 @@ const [LEAST_SHOWN, MOST_SHOWN] = [18, 30]; // tokens of the run: up to the end 
 const OPENING_SECONDS = 18; // duration of the slower lane; the result is read after it
 const OPENING_AFTER = 2;
 
-// Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `worth` has the times of a pass
+// Two lanes: {passes: [{start, end, tokens: nodes kept, step}], end}, in seconds. `beside` has the times of a pass
 // as the two methods were measured (worth.js); without them every pass is drawn equally long.
 function openingPlan(trace, beside) {
   const steps = [];
@@ -15,8 +15,7 @@ function openingPlan(trace, beside) {
     steps.push(step);
     tokens.push(...emittedNodes(step));
   }
-  const timed = beside && beside.timed_ms && beside.timed_ms.every(isKnown) ? beside.timed_ms : null;
-  const [plainMs, treeMs] = timed ? [timed[0], beside.sized ? beside.sized.ms : timed[1]] : [1, 1];
+  const [plainMs, treeMs] = beside ? [beside.timed_ms[0], beside.sized.ms] : [1, 1];
   const slow = OPENING_SECONDS / Math.max(tokens.length * plainMs, steps.length * treeMs);
   const lane = (kept, ms) => {
     const passes = kept.map((each, i) => ({ ...each, start: i * ms * slow, end: (i + 1) * ms * slow }));
@@ -24,7 +23,7 @@ function openingPlan(trace, beside) {
   };
   const plain = lane(tokens.map((node) => ({ tokens: [node], step: null })), plainMs);
   const tree = lane(steps.map((step) => ({ tokens: emittedNodes(step), step })), treeMs);
-  return { plain, tree, tokens, prompt: trace.prompt.text, isTimed: Boolean(timed), end: OPENING_SECONDS + OPENING_AFTER };
+  return { plain, tree, tokens, prompt: trace.prompt.text, isTimed: Boolean(beside), end: OPENING_SECONDS + OPENING_AFTER };
 }
 
 // A lane's progress at a time: whole passes done, tokens they wrote, the current pass and its share done.
