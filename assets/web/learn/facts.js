@@ -25,12 +25,10 @@ function factsOfRun({ steps }) {
   return { tokens, steps: steps.length, deepest, fewest: Math.ceil(tokens / (deepest + 1)), mean: decimal(tokens / steps.length), mean_value: tokens / steps.length };
 }
 
-function factsOfHeads(trace, records) {
-  const own = records.base === trace.model.base;
-  const { accuracies } = records;
-  const known = Boolean(own && accuracies);
+function factsOfHeads(trace, { base, hidden, accuracies }) {
+  const measured = base === trace.model.base;
   return {
-    measured: known, unmeasured: !known, hidden: records.hidden, heads: known ? accuracies.length : Math.max(...trace.steps.flatMap((step) => step.nodes.map((node) => node.origin.head ?? 0))),
+    measured, unmeasured: !measured, hidden, heads: measured ? accuracies.length : Math.max(...trace.steps.flatMap((step) => step.nodes.map((node) => node.origin.head ?? 0))),
     first_right: percent(accuracies[0][0]), second_right: percent(accuracies[0][1]),
   };
 }
