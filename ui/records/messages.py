@@ -156,7 +156,7 @@ def _slim(trace: dict[str, Any]) -> dict[str, Any]:
             for node in step["nodes"]
             if node["id"] in step["path"]
         ]
-        kept = {key: step[key] for key in ("index", "path", "emitted")}
+        kept = {key: step[key] for key in ("path", "emitted")}
         steps.append({**kept, "ms": {"total": round(step["ms"]["total"], 3)}, "nodes": nodes})
     return {"prompt": {"text": trace["prompt"]["text"]}, "steps": steps}
 
