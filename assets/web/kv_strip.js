@@ -123,7 +123,7 @@ function kvArrow(from, to) {
 
 function freeOf(step, x, top, count) {
   const kept = step.path.length;
-  if (kept === count) return svg("g", {});
+  if (kept === count) return null;
   const width = x(count) - x(kept);
   const free = count - kept;
   const words = [say`${plural(free, "slot")} free again`, say`${free} free`, String(free)]

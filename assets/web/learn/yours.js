@@ -6,7 +6,7 @@ function yoursPicture({ records, say, ask }) {
     html("input", { type: "text", name, value, list: "learn-known-" + name, maxlength: 100, autocomplete: "off" }),
     html("datalist", { id: "learn-known-" + name }, ...known.map((one) => html("option", { value: one }))));
   const devices = records.computed.devices;
-  const bits = html("label", { class: "is-narrow" }, say("yours_bits"), html("select", { name: "bits" }, ...records.computed.weights.map((one) => html("option", { value: one, selected: one === found.bits ? "" : null }, one))));
+  const bits = html("label", { class: "is-narrow" }, say("yours_bits"), html("select", { name: "bits" }, ...records.computed.weights.map((one) => html("option", { value: one, selected: one === found.bits }, one))));
   const form = html("form", { class: "learn-yourform" }, field("model", found.model, records.computed.models), field("device", devices.find(([name]) => name === found.device)?.[1] ?? found.device, devices.map(([, title]) => title)), bits,
     html("button", { type: "submit", class: "learn-primary" }, say("yours_compute")));
   form.addEventListener("submit", (event) => {
