@@ -119,13 +119,8 @@ class GenerationConfig:
         return self.penalty != 1 and self.penalty_window > 0
 
     @property
-    def truncates(self) -> bool:
-        """Whether some tokens are never drawn; at temperature 0 the likeliest token is taken anyway."""
-        return bool(self.truncation)
-
-    @property
     def truncation(self) -> dict[str, Any]:
-        """The settings of the run that leave tokens out of its draws, by name."""
+        """The settings that leave tokens out of the draws, by name; none at temperature 0, without draws."""
         values = {name: getattr(self, name) for name in TRUNCATING if self.temperature > 0}
         return {name: value for name, value in values.items() if value != getattr(type(self), name)}
 

@@ -90,4 +90,4 @@ class LogitsProcessor:
 
 def processor_of(config: GenerationConfig) -> LogitsProcessor | None:
     """The logits processor for these settings; None where the logits stay as they are."""
-    return LogitsProcessor(config) if config.penalises or config.truncates else None
+    return LogitsProcessor(config) if config.penalises or config.truncation else None
