@@ -53,7 +53,6 @@ def matched(tree: TokenTree, tokens: list[int], choices: list[int], path: list[i
         bonus=choices[path[-1]],
         passes=passes,
         failure="not the model's choice",
-        choices=choices,
     )
 
 

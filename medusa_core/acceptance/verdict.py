@@ -48,7 +48,6 @@ class Verdict:
     failure: str  # why a node does not pass, in the rule's words
     statistics: NodeStatistics | None = None  # None when the rule did not need them
     threshold: list[float] | None = None  # None when the rule compares tokens, not probabilities
-    choices: list[int] | None = None  # the token chosen at each node, for rules that compare tokens
     reasons: list[str] | None = None  # one for each node in the rule's words, for rules that give them
 
 

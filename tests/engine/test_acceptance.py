@@ -89,7 +89,7 @@ def test_every_rule_s_verdict_is_a_path_of_nodes_that_pass(name, parents, seed, 
     assert all(verdict.passes[node] for node in verdict.path)
     assert 0 <= verdict.bonus < VOCABULARY
     assert verdict.accepted in (None, tree.tokens[verdict.path].tolist())
-    assert all(len(own) == tree.size for own in (verdict.threshold, verdict.reasons, verdict.choices) if own)
+    assert all(len(own) == tree.size for own in (verdict.threshold, verdict.reasons) if own)
     assert verdict.failure
     if temperature == 0:  # each is greedy matching
         assert verdict.passes == slow_greedy(tree, logits)
@@ -103,7 +103,7 @@ def test_every_rule_s_verdict_is_a_path_of_nodes_that_pass(name, parents, seed, 
 def test_sampled_matching_follows_one_draw_a_node(parents, seed):
     tree, logits = random_case(parents, seed)
     verdict = rule_for(seed=seed, acceptance="match", temperature=1.0)(tree, logits)
-    draws = verdict.choices
+    draws = rule_for(seed=seed, acceptance="match", temperature=1.0).choose(logits).tolist()
     passes = [parent < 0 or int(tree.tokens[node]) == draws[parent] for node, parent in enumerate(parents)]
     assert len(draws) == tree.size
     assert verdict.passes == passes
