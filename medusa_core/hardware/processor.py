@@ -48,15 +48,15 @@ def processor_flags() -> str:
     return flags
 
 
-def instruction_set(flags: str | None = None) -> str:
-    """The widest of INSTRUCTION_SETS in ``flags``, by default the processor's; "" where none is known."""
-    there = (processor_flags() if flags is None else flags).split()
+def instruction_set() -> str:
+    """The widest of INSTRUCTION_SETS that the processor has; "" where none is known."""
+    there = processor_flags().split()
     return next((name for name, flag in INSTRUCTION_SETS.items() if flag in there), "")
 
 
-def instruction_limit(flags: str | None = None) -> str:
+def instruction_limit() -> str:
     """The set that MEDUSA_ISA holds this processor to where it has a wider one, else ""."""
-    names, limit, widest = list(INSTRUCTION_SETS), os.environ.get(ISA_VARIABLE, ""), instruction_set(flags)
+    names, limit, widest = list(INSTRUCTION_SETS), os.environ.get(ISA_VARIABLE, ""), instruction_set()
     is_less = limit in names and widest in names and names.index(limit) > names.index(widest)
     return limit if is_less else ""
 

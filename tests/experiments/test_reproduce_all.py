@@ -100,7 +100,7 @@ def test_one_record_is_made_once_by_one_command_on_one_kind(tmp_path, monkeypatc
     monkeypatch.setattr(reproduce, "load_with_line", lambda load: engine)
     monkeypatch.setattr(store, "place_of", lambda record: place_of(record, tmp_path))
     monkeypatch.setattr(reproduce, "current_record", lambda name, kind: current(name, kind, tmp_path))
-    monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
+    monkeypatch.setattr(processor, "instruction_set", lambda: "amx")
     flags = ["reproduce", "figure3", "--store", "--limit", "1"]
     for limit in ("", "avx512_bf16", "avx2"):
         monkeypatch.setenv(processor.ISA_VARIABLE, limit)

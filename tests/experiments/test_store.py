@@ -68,12 +68,13 @@ def test_the_widest_instruction_set_and_what_the_processor_is_held_to(
     monkeypatch, flags, limit, widest, held_to
 ):
     monkeypatch.setenv(processor.ISA_VARIABLE, limit)
-    assert processor.instruction_set(flags) == widest
-    assert processor.instruction_limit(flags) == held_to
+    monkeypatch.setattr(processor, "processor_flags", lambda: flags)
+    assert processor.instruction_set() == widest
+    assert processor.instruction_limit() == held_to
 
 
 def test_torch_is_held_to_the_same(monkeypatch):
-    monkeypatch.setattr(processor, "instruction_set", lambda flags=None: "amx")
+    monkeypatch.setattr(processor, "instruction_set", lambda: "amx")
     monkeypatch.setattr(os, "environ", {processor.ISA_VARIABLE: "avx2", "ATEN_CPU_CAPABILITY": "default"})
     processor.limit_torch()
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
