@@ -45,9 +45,9 @@ def main(arguments: list[str] | None = None) -> None:
         dtype = trace["model"]["dtype"]
         if dtype not in engines:
             engines[dtype] = load(dtype=dtype, device="cpu")
-        builder = recorded(engines[dtype], trace, flags.seed)
-        write_trace(builder.packed(), file)
-        output = builder.output()
+        run = recorded(engines[dtype], trace, flags.seed).ended()
+        write_trace(run, file)
+        output = run.trace()["output"]
         print(f"{file.stem}: {output['new_tokens']} tokens in {output['steps']} steps")
 
 

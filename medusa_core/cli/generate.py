@@ -91,7 +91,7 @@ def _run_one(
         file=sys.stderr,
     )
     if builder is not None:
-        write_trace(builder.packed(), Path(args.trace))
+        write_trace(builder.ended(), Path(args.trace))
     return output | {"distinct": summary.distinct()}, stopped
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -35,7 +34,6 @@ from medusa_core.trace.packed import (
     Record,
     Tables,
     by_parent,
-    packed,
     seen_rows,
     significant,
     unpacked,
@@ -136,20 +134,12 @@ class TraceBuilder:
     def ended(self) -> RunRecord:
         """The whole run. One that was broken off finishes as "cancelled"."""
         self._compute()
-        self.record.output = self.output()
+        self.record.output = self._summary.record()
         return self.record
-
-    def packed(self) -> Record:
-        """The whole RunTrace in the compact form."""
-        return self.ended().packed()
 
     def finish(self) -> Record:
         """The whole RunTrace as a dictionary."""
-        return unpacked(self.packed())
-
-    def output(self) -> Record:
-        """The output of the run so far."""
-        return self._summary.record()
+        return unpacked(self.ended().packed())
 
     @cpu_threads(1)
     def _compute(self) -> None:
@@ -274,15 +264,11 @@ def _reasons(parents: Sequence[int], verdict: Verdict) -> list[str]:
     return reasons
 
 
-def write_trace(trace: Record, path: Path) -> None:
-    """Write a trace in the compact form, which it may have already. Raises MedusaError when that fails."""
+def write_trace(run: RunRecord, path: Path) -> None:
+    """Write the trace of a run in the compact form. Raises MedusaError when that fails."""
     try:
-        text = json.dumps(
-            trace if "shapes" in trace else packed(trace),
-            ensure_ascii=False,
-            allow_nan=False,
-            separators=(",", ":"),
-        )
-        path.write_text(text + "\n", encoding="utf-8")
+        with path.open("wb") as file:
+            file.writelines(run.texts())
+            file.write(b"\n")
     except OSError as error:
         raise MedusaError(f"cannot write the trace {path}: {error.strerror}: name another file") from error

@@ -29,7 +29,7 @@ def words_at(page, step, node):
 def test_the_inspector_names_the_penalty_and_the_choice_it_changed(view, tell, engine):
     builder = record(engine, CONFIG)
     trace = builder.finish()
-    assert view.evaluate("unpackedTrace", builder.packed()) == trace
+    assert view.evaluate("unpackedTrace", builder.ended().packed()) == trace
     tell(trace)
     assert "penalty 1.4 on the last 7 tokens" in view.locator("#host").inner_text()
     changed = same = False

@@ -39,7 +39,7 @@ SETTINGS = {
 def test_records_are_those_that_python_reads(script_page, engine, name):
     config = GenerationConfig.of(max_new_tokens=20, **SETTINGS[name])
     builder = tiny.recorded(engine, config)
-    assert script_page.evaluate("unpackedTrace", builder.packed()) == builder.finish()
+    assert script_page.evaluate("unpackedTrace", builder.ended().packed()) == builder.finish()
 
 
 def test_a_trace_of_steps_that_differ_between_siblings(script_page):

@@ -12,6 +12,8 @@ from medusa_core.config import GenerationConfig
 from medusa_core.errors import MedusaError
 from medusa_core.trace.builder import write_trace
 from medusa_core.trace.format import read_trace
+from medusa_core.trace.packed import Tables
+from medusa_core.trace.run_record import RunRecord
 
 
 @pytest.fixture(scope="module")
@@ -206,8 +208,8 @@ def test_files_that_are_no_trace(content, tmp_path):
         read_trace(tmp_path / "trace.json")
 
 
-def test_files_that_cannot_be_read_or_written(good, tmp_path):
+def test_files_that_cannot_be_read_or_written(tmp_path):
     with pytest.raises(MedusaError, match=r"cannot read the trace .*: No such file"):
         read_trace(tmp_path / "trace.json")
     with pytest.raises(MedusaError, match=r"cannot write the trace .*: No such file"):
-        write_trace(good, tmp_path / "no" / "trace.json")
+        write_trace(RunRecord({}, Tables()), tmp_path / "no" / "trace.json")

@@ -201,12 +201,8 @@ def vars_of(config, tokens, **changes):
 CONFIG = GenerationConfig.of(method="ngram", max_new_tokens=12)
 
 
-def run(engine):
-    return tiny.recorded(engine, CONFIG).finish()
-
-
 @pytest.fixture
-def trace(engine, monkeypatch):
+def builder(engine, monkeypatch):
     """Of a drafter that says of every step but the first that it saw two rows at either end."""
     propose = NgramDrafter.propose
 
@@ -217,22 +213,27 @@ def trace(engine, monkeypatch):
 
     monkeypatch.setattr(NgramDrafter, "steps", 0, raising=False)
     monkeypatch.setattr(NgramDrafter, "propose", partial)
-    return run(engine)
+    return tiny.recorded(engine, CONFIG)
 
 
-def test_the_trace_keeps_them_in_all_its_forms(trace, tmp_path):
+@pytest.fixture
+def trace(builder):
+    return builder.finish()
+
+
+def test_the_trace_keeps_them_in_all_its_forms(builder, trace, tmp_path):
     first, *others = trace["steps"]
     assert "drafter_rows" not in first
     assert all(step["drafter_rows"][0] == [0, 2] for step in others)
     assert unpacked(packed(trace)) == trace
-    write_trace(trace, tmp_path / "trace.json")
+    write_trace(builder.ended(), tmp_path / "trace.json")
     read = read_trace(tmp_path / "trace.json")
     assert [step.drafter_rows for step in read.steps] == [step.get("drafter_rows") for step in trace["steps"]]
     assert packed(read.model_dump(mode="json")) == packed(trace)
 
 
 def test_a_drafter_that_says_nothing_leaves_the_trace_as_it_was(engine):
-    assert all("drafter_rows" not in step for step in run(engine)["steps"])
+    assert all("drafter_rows" not in step for step in tiny.recorded(engine, CONFIG).finish()["steps"])
 
 
 @pytest.mark.parametrize("ranges", [[[0, 10_000]], [[2, 2]], [[3, 4], [1, 2]], [[0, 2, 3]], [[-1, 2]]])

@@ -28,19 +28,25 @@ SETTINGS = {
 }
 
 
-def record(engine, *, most_steps=None, **settings):
-    """The trace of a run together with its steps."""
+def traced(engine, *, most_steps=None, **settings):
+    """The trace builder of a run together with its steps."""
     config = GenerationConfig.of(**{"tree": "cartesian-4x2x2", "max_new_tokens": 25} | settings)
-    builder, steps = tiny.traced(engine, config, PROMPT, most_steps)
+    return tiny.traced(engine, config, PROMPT, most_steps)
+
+
+def record(engine, **settings):
+    """The trace of a run together with its steps."""
+    builder, steps = traced(engine, **settings)
     return builder.finish(), steps
 
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_trace_validates_and_survives_the_file(engine, tmp_path, name):
-    trace, _ = record(engine, **SETTINGS[name])
+    builder, _ = traced(engine, **SETTINGS[name])
+    trace = builder.finish()
     read = RunTrace.model_validate(trace)
     assert read.model_dump() == trace  # nothing missing, nothing more, no other types
-    write_trace(trace, tmp_path / "trace.json")
+    write_trace(builder.ended(), tmp_path / "trace.json")
     assert read_trace(tmp_path / "trace.json") == read
     json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)  # no NaN
 

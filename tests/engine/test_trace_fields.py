@@ -181,7 +181,7 @@ def test_records_with_a_penalty_come_back(engine):
     builder, _ = recorded(engine, **SETTINGS, min_p=0.1, top_k=9, top_p=0.9, temperature=0.7)
     trace = builder.finish()
     assert unpacked(json.loads(json.dumps(packed(trace)))) == trace
-    read = parse_trace(json.dumps(builder.packed()).encode(), "it")
+    read = parse_trace(json.dumps(builder.ended().packed()).encode(), "it")
     assert read.model_dump() == trace
     kept = read.config
     assert (kept.penalty, kept.penalty_window, kept.min_p, kept.top_k, kept.top_p) == (1.4, 7, 0.1, 9, 0.9)
@@ -189,7 +189,7 @@ def test_records_with_a_penalty_come_back(engine):
 
 def test_a_run_without_is_recorded_as_it_was_before(engine):
     builder, _ = recorded(engine)
-    text = json.dumps(builder.packed())
+    text = json.dumps(builder.ended().packed())
     assert not [word for word in ("penal", "min_p", "top_k", "top_p") if word in text]
     read = RunTrace.model_validate(builder.finish()).config
     found = (read.penalty, read.penalty_window, read.min_p, read.top_k, read.top_p)
@@ -231,7 +231,7 @@ def test_the_models_own_choice_is_named_where_another_one_won(engine):
 
 
 def test_a_damaged_entry_is_refused(engine):
-    whole = recorded(engine, **SETTINGS)[0].packed()
+    whole = recorded(engine, **SETTINGS)[0].ended().packed()
     place = next(i for i, step in enumerate(whole["steps"]) if "penalised" in step["after"])
     for entry in ([99, 0, 1], [-1, 0, 1], [0, 0, 0], [0, 0], [0, 10_000, 1]):
         damaged = copy.deepcopy(whole)

@@ -30,7 +30,7 @@ def record(engine):
 
 @pytest.fixture(scope="module")
 def whole(engine):
-    return record(engine).packed()
+    return record(engine).ended().packed()
 
 
 def test_what_differs_between_siblings_comes_back(engine):
@@ -52,7 +52,7 @@ def test_news_are_the_steps_in_their_order_each_once(engine):
             told.append(builder.news())
     told.append(builder.news())
     assert builder.news()["steps"] == []
-    all_of = builder.packed()
+    all_of = builder.ended().packed()
     for name in ("tokens", "origins", "shapes", "reasons", "steps"):
         assert list(itertools.chain.from_iterable(news[name] for news in told)) == all_of[name]
 
@@ -66,7 +66,7 @@ def test_400_steps_of_64_nodes_take_less_than_2_megabytes(tmp_path, steps):
         tree="vicuna_7b_stage2", temperature=1.0, seed=1, max_new_tokens=1000, ignore_eos=True
     )
     builder, _ = tiny.traced(engine, config, engine.encode("Once upon a time"), steps)
-    write_trace(builder.packed(), tmp_path / "trace.json")
+    write_trace(builder.ended(), tmp_path / "trace.json")
     read = read_trace(tmp_path / "trace.json")
     assert [len(read.steps), len(read.steps[0].nodes)] == [steps, 64]
     assert (tmp_path / "trace.json").stat().st_size < 2_000_000 * steps / 400
