@@ -105,7 +105,7 @@ class RunRecord:
         own = {} if self.output is None else {"output": self.output}
         return {
             "schema_version": UNPACKED_VERSION,
-            **{name: value for name, value in self._head.items() if name != "schema_version"},
+            **self._head,
             "steps": UnpackedSteps(self, after=after),
             **own,
         }
