@@ -31,8 +31,6 @@ class Place(NamedTuple):
 class TreeLayer(CacheLayerMixin):
     """Keys and values of one decoder layer, all S slots allocated at the first write."""
 
-    is_compileable = False
-    is_sliding = False
     keys: torch.Tensor
     values: torch.Tensor
     _held: list[torch.Tensor]

@@ -88,9 +88,6 @@ class TransformersForward:
 class JointLayer(CacheLayerMixin):
     """One decoder layer of several caches, for one forward."""
 
-    is_compileable = False
-    is_sliding = False
-
     def __init__(self, owners: Sequence[TreeLayer], counts: Sequence[int]) -> None:
         super().__init__()
         self._owners = owners
