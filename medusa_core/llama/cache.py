@@ -26,9 +26,9 @@ def row_bytes(size: int, dtype: torch.dtype) -> int:
     return 2 * wide(size) * dtype.itemsize
 
 
-def window_slots(window: int) -> int:
-    """Rows of the buffers where every layer sees a window."""
-    return window + _BACK + _STRIDE
+def buffer_rows(slots: int, window: int | None) -> int:
+    """Rows of the buffers for a text of ``slots``: no more than a ``window`` needs that all layers have."""
+    return slots if window is None else min(slots, window + _BACK + _STRIDE)
 
 
 class LlamaCache(TreeCache):
@@ -50,7 +50,7 @@ class LlamaCache(TreeCache):
         super().__init__(layers, slots)
         self._size, self._window, self._library = size, window, library
         self.first = 0
-        self._allocate(torch.Size((layers, heads, self._rows_for(slots), wide(size))), dtype)
+        self._allocate(torch.Size((layers, heads, buffer_rows(slots, window), wide(size))), dtype)
         self._work = torch.empty(0, dtype=torch.uint8)
 
     def work(self, size: int) -> torch.Tensor:
@@ -102,7 +102,7 @@ class LlamaCache(TreeCache):
         """Make room for ``slots`` rows in all; committed rows stay."""
         if slots > self.slots:
             self.slots = slots
-            self._resize(self._rows_for(slots))
+            self._resize(buffer_rows(slots, self._window))
 
     def make_room(self, count: int) -> None:
         """Before ``count`` rows are written: where the buffers are full, drop rows that nothing will read."""
@@ -115,9 +115,6 @@ class LlamaCache(TreeCache):
                 buffer[number, :, :kept] = buffer[number, :, by : by + kept].clone()
         self.first = first
         self._resize(kept + count)
-
-    def _rows_for(self, slots: int) -> int:
-        return slots if self._window is None else min(slots, window_slots(self._window))
 
     def _resize(self, rows: int) -> None:
         """New buffers where the old ones have less than so many rows."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from medusa_core.llama.cache import LlamaCache, row_bytes, window_slots
+from medusa_core.llama.cache import LlamaCache, buffer_rows, row_bytes
 from medusa_core.llama.library import Library
 from medusa_core.llama.model import Llama, Results
 from medusa_core.llama.weights import Weights
@@ -43,8 +43,7 @@ class LlamaForward:
 
     def cache_bytes(self, slots: int) -> int:
         """As ``Forward``: no more than a window's rows where every layer has one."""
-        w, window = self.weights, self.masks.only_window
-        rows = slots if window is None else min(slots, window_slots(window))
+        w, rows = self.weights, buffer_rows(slots, self.masks.only_window)
         return len(w.layers) * w.key_heads * row_bytes(w.head_size, w.dtype) * rows
 
     def __call__(self, parts: Sequence[Part]) -> list[Outputs]:

@@ -22,7 +22,7 @@ from medusa_core.checkpoints.sources import Sources, find_sources
 from medusa_core.config import AUTO_METHOD, NO_HEADS, LoadConfig
 from medusa_core.drafters import DraftSize, auto_method, draft_size, drafters_of, owner_of, require_weights
 from medusa_core.errors import MedusaError
-from medusa_core.llama.cache import window_slots
+from medusa_core.llama.cache import buffer_rows
 from medusa_core.loading.devices import Placement, device_kinds, free_memory, place, runs_in_c, spare_memory
 from medusa_core.loading.model_size import ModelSize, base_bytes, model_size, saved_bytes
 from medusa_core.model.captured_forward import SIZES
@@ -150,7 +150,7 @@ class _Counted:
         trained = self.shape.context or USUAL_CONTEXT
         rows = held = (config.context or min(trained, USUAL_CONTEXT)) + TREE
         if in_c and config.context > trained and config.extend == "window":
-            held = min(rows, window_slots(trained))  # transformers keeps all
+            held = buffer_rows(rows, trained)  # transformers keeps all
         if config.capture and packing is None and placement.device.type == "cuda":
             rows = held = padded_rows(rows, SIZES[-1])
         return (self.shape.cache_per_row * held + beside * rows) * each

@@ -149,7 +149,7 @@ def test_far_beyond_the_window_medusa_gives_plain_text_out_of_a_bounded_cache(pa
     assert len(drafted) < 860
     kept = engine_of(mistral, None)  # transformers' forward, whose cache keeps all rows
     assert tiny.emitted(tiny.run(kept, max_new_tokens=300, ignore_eos=True)) == plain[:300]
-    most = cache_in_c.window_slots(TRAINED)
+    most = cache_in_c.buffer_rows(4000, TRAINED)
     cache = engine.target.new_cache(4000)
     assert cache.rows == most < 1000
     with torch.inference_mode():
