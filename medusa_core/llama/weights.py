@@ -101,14 +101,13 @@ def read_weights(
     int8: bool = False,
     release: bool = False,
 ) -> Weights:
-    """Pack the weights of all linear layers. Raises NotLlamaError before anything is changed.
+    """Pack the weights of all linear layers of a model that ``require_plain`` allows.
 
     ``kinds`` is what each layer attends to, ``window`` that of sliding layers. With ``int8`` the weights get
     8 bits each. With ``release`` the original of each is freed once it is packed; ``originals`` makes them
     anew.
     """
     config = model.config
-    require_plain(model)
     inner, head = model.model, model.get_output_embeddings()
     first: Any = inner.layers[0]
     embedding = inner.embed_tokens.weight.detach()

@@ -21,7 +21,7 @@ from medusa_core.errors import MedusaError
 from medusa_core.llama.families import FAMILIES as TAKEN
 from medusa_core.llama.forward import LlamaForward
 from medusa_core.llama.library import INSTRUCTION_SETS, machine
-from medusa_core.llama.weights import NotLlamaError, originals, read_weights
+from medusa_core.llama.weights import NotLlamaError, originals, read_weights, require_plain
 from medusa_core.model.features import BEFORE_NORM, Features
 from medusa_core.model.forward import Part, Rows
 from medusa_core.model.target import Target
@@ -326,6 +326,7 @@ def test_wrong_tokens_and_full_caches_are_refused(fast):
         run(fast, Rows.of_text([1], CPU), SimpleNamespace(position=0))
 
 
-def test_a_model_with_another_activation_is_refused(llama_libraries):
+def test_a_model_with_another_activation_is_refused():
+    model = tiny.build_model(LlamaConfig(**{**SIZES, "hidden_act": "gelu"}))
     with pytest.raises(NotLlamaError, match="activation"):
-        built(LlamaConfig(**{**SIZES, "hidden_act": "gelu"}), llama_libraries(""))
+        require_plain(model)
