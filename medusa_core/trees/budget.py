@@ -62,9 +62,7 @@ def parse_latency(data: object) -> list[LatencyPoint]:
     try:
         points = _LatencyFile.model_validate(data).latency
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise MedusaError(f"{place}: {first['msg']}") from error
+        raise MedusaError(reason_of(error)) from error
     sizes = [point.nodes for point in points]
     if len(set(sizes)) != len(sizes):
         raise MedusaError(f"latency lists a size twice: {sorted(sizes)}")
@@ -75,7 +73,7 @@ def read_latency(path: Path) -> list[LatencyPoint]:
     """The latency curve in a file of ``calibrate``; empty when it has none. Raises MedusaError."""
     try:
         return parse_latency(json.loads(read_text(path)))
-    except (OSError, ValueError, RecursionError, MedusaError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise MedusaError(
             f"cannot read the latency in {path} ({reason_of(error)}): write it anew with calibrate"
         ) from error

@@ -186,7 +186,7 @@ def test_old_files_and_plain_lists_have_no_latency():
         ([{"nodes": 0, "step_ms": 1}], "greater than or equal to 1"),
         ([{"nodes": 2, "step_ms": 0}], "greater than 0"),
         ([{"nodes": 2, "step_ms": float("nan")}], "step_ms"),
-        ([{"nodes": 2}], "step_ms: Field required"),
+        ([{"nodes": 2}], "step_ms Field required"),
         ([{"nodes": 2, "step_ms": 1}] * 2, "a size twice"),
         ("fast", "valid list"),
     ],
