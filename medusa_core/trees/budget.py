@@ -7,10 +7,10 @@ time comes from a measurement (`latency`). Paper §2.3.3 and figure 4b.
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean, median
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -88,9 +88,9 @@ def step_times(latency: Sequence[LatencyPoint], nodes: Sequence[int]) -> list[fl
     blocks: list[list[float]] = []
     for point in latency:
         blocks.append([point.step_ms])
-        while len(blocks) > 1 and _mean(blocks[-2]) > _mean(blocks[-1]):
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    pooled = [_mean(block) for block in blocks for _ in block]
+    pooled = [fmean(block) for block in blocks for _ in block]
     return np.interp(nodes, [point.nodes for point in latency], pooled).tolist()
 
 
@@ -116,7 +116,7 @@ def budgets(
 def unsteady(latency: Sequence[LatencyPoint]) -> str | None:
     """A warning when the rounds of one size differ so much that the figures say little, else None."""
     ratios = [high / low for low, high in (p.step_ms_range for p in latency if p.step_ms_range) if low > 0]
-    spread = statistics.median(ratios) if ratios else 1.0
+    spread = median(ratios) if ratios else 1.0
     if spread < UNSTEADY:
         return None
     return (
@@ -145,7 +145,3 @@ def best_tree(accuracies: Sequence[Sequence[float]], latency: Sequence[LatencyPo
 def plain_budget(found: Sequence[Budget]) -> Budget | None:
     """Plain decoding, when it was measured."""
     return next((budget for budget in found if budget.nodes == PLAIN), None)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
