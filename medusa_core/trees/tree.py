@@ -48,9 +48,9 @@ class Topology:
     @classmethod
     def from_choices(cls, choices: Iterable[Sequence[int]]) -> Topology:
         """Sort and check rank tuples. Raises MedusaError that names the first fault."""
-        nodes = [_as_choice(choice) for choice in choices]
-        known: set[tuple[int, ...]] = {()}
-        for node in sorted(nodes, key=lambda c: (len(c), c)):
+        nodes = sorted(map(_as_choice, choices), key=lambda c: (len(c), c))
+        known: set[Choice] = {()}
+        for node in nodes:
             if node in known:
                 raise MedusaError(f"tree has {list(node)} twice: remove one")
             if node[:-1] not in known:
@@ -62,7 +62,7 @@ class Topology:
             raise MedusaError(
                 f"tree has {len(known)} nodes, largest size is {MAX_NODES}: lower the node budget"
             )
-        return cls(tuple(sorted(nodes, key=lambda c: (len(c), c))))
+        return cls(tuple(nodes))
 
     def check(self, heads: int, top_k: int = TOP_K) -> None:
         """Raise MedusaError when a node needs a head or a rank that is not there."""
