@@ -19,7 +19,7 @@ from medusa_core.model.bare_llama import BareModel
 from medusa_core.model.captured_forward import capture_on_cuda
 from medusa_core.model.compiled_parts import can_compile
 from medusa_core.model.forward import Forward, ForwardChoice, Part, Rows
-from medusa_core.model.loaded_model import branch_alone, relative_error, tolerance, tried_tree
+from medusa_core.model.loaded_model import CANNOT_RUN, branch_alone, relative_error, tolerance, tried_tree
 from medusa_core.model.quantization import own_packing
 from medusa_core.model.target import Target
 from medusa_core.model.try_capture import capture_model
@@ -56,7 +56,7 @@ def choose_forward(
             target.choice = ForwardChoice(why=f"not in C: {library}")
     except NotLlamaError as reason:
         target.choice = ForwardChoice(why=f"not in C: {reason}")
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+    except CANNOT_RUN as error:
         if is_out_of_memory(error):
             raise
         target.choice = ForwardChoice(why=f"the one in C fails: {reason_of(error)}")

@@ -41,6 +41,8 @@ PROVEN = frozenset({
 })  # fmt: skip
 
 
+# What a forward raises where its code does not fit what it is given.
+CANNOT_RUN = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
 # Linear layers, and what makes their weights.
 Originals = Callable[[], Iterable[tuple[Sequence[Any], Callable[[], Sequence[torch.Tensor]]]]]
 
@@ -231,7 +233,7 @@ def require_tree_equals_branch(target: Target) -> None:
             logits, hidden = target.verify(tree, cache, LAST_HIDDEN)
             alone = branch_alone(target).to(logits.device)
             read = target.model.get_output_embeddings()(hidden[-1])
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+    except CANNOT_RUN as error:
         if is_out_of_memory(error):
             raise
         raise MedusaError(f"{kind} cannot run a tree ({reason_of(error)}): {_USE}") from error

@@ -12,7 +12,7 @@ from medusa_core.model.captured_forward import Capture, CapturedForward, HostRea
 from medusa_core.model.compiled_parts import CompiledParts
 from medusa_core.model.features import LAST_HIDDEN
 from medusa_core.model.forward import Forward, Outputs, Part, Rows
-from medusa_core.model.loaded_model import relative_error, tolerance
+from medusa_core.model.loaded_model import CANNOT_RUN, relative_error, tolerance
 from medusa_core.model.target import Target
 from medusa_core.trees.origin import ROOT
 from medusa_core.trees.token_tree import TokenTree
@@ -45,7 +45,7 @@ def capture_model(target: Target, capture: Capture, *, compiles: bool = False) -
             captured = _compiled(target, capture, parts, wanted, reasons) if parts else None
             compiled = captured is not None
             captured = captured or _tried(target, CapturedForward(target.held, target.masks, capture), wanted)
-    except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+    except CANNOT_RUN as error:
         if is_out_of_memory(error):
             raise
         reasons = [target.choice.why, f"not captured: {reason_of(error)}"]
