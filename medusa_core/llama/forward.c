@@ -4,7 +4,7 @@
 
 #define FEW 4 /* rows that every thread norms for itself, which takes less time than a barrier */
 
-static num inputs_of(const Model *model) { return model->hidden * (model->layer->of_embedding ? 2 : 1); }
+static num inputs_of(const Model *model) { return model->hidden * (model->of_embedding ? 2 : 1); }
 static num heads_of(const Model *model) { return model->query_heads + 2 * model->key_heads; }
 
 /* 1 / √(mean x² + ε) */
@@ -43,7 +43,7 @@ static void embed(const Model *model, const Batch *batch, Work work, Worker work
   for (num row = worker.index; row < batch->rows; row += worker.count) {
     void *attended = (void *)row_of(work.attended, kind, wide(mixed), row);
     memset(attended, 0, (size_t)(wide(mixed) * size_of(kind))); /* its padding stays so */
-    float *x = work.x + row * width, *embedded = model->layer->of_embedding ? work.embedded + row * width : x;
+    float *x = work.x + row * width, *embedded = model->of_embedding ? work.embedded + row * width : x;
     memset(x, 0, (size_t)width * sizeof *x);
     memset(embedded, 0, (size_t)width * sizeof *x);
     for (num i = 0; i < d; i++) embedded[i] = embedding_of(model, batch->tokens[row], i);
@@ -91,7 +91,7 @@ static void turn(const Model *model, const Batch *batch, num number, Work work, 
       if (layer->rotates && head < H + G) rotate(x, batch->cos + place, batch->sin + place, model->rotated);
       if (head >= H + G) write_to_cache(model, part, part->values, number, head - H - G, slot, x);
       else if (head >= H) write_to_cache(model, part, part->keys, number, head - H, slot, x);
-      else if (batch->queries && batch->queries[number])
+      else if (batch->queries)
         put_row((uint8_t *)batch->queries[number] + (row * H + head) * D * size_of(model->kind), model->kind,
                 x, D);
     }
@@ -143,7 +143,7 @@ static void run_layer(const Model *model, const Batch *batch, num number, Work w
   const Layer *layer = model->layer + number;
   num rows = batch->rows, kind = model->kind;
   write_states(model, batch, number, work, worker);
-  const void *normed = norm_rows(model, batch, layer->of_embedding, layer->before_attention, work, worker);
+  const void *normed = norm_rows(model, batch, model->of_embedding, layer->before_attention, work, worker);
   multiply_rows(&layer->qkv, normed, rows, (Output){STORE, kind, work.qkv, 0}, work, worker);
   wait_for_all(worker);
   turn(model, batch, number, work, worker);
@@ -221,7 +221,7 @@ static num lay_out(const Model *model, num rows, num keys, num threads, uint8_t 
   work->normed_size = rows * inputs * size;
   work->whole_size = rows * widest;
   num sizes[] = {rows * d * 4,
-                 model->layer->of_embedding ? rows * d * 4 : 0,
+                 model->of_embedding ? rows * d * 4 : 0,
                  rows * wide(heads_of(model) * D) * 4,
                  copies * work->normed_size,
                  rows * wide(H * D) * size,

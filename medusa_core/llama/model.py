@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -29,7 +29,7 @@ class Results:
     kept: Sequence[int]  # of each, the last ones
     hidden: torch.Tensor | None = None  # [N, d], after the last norm
     before: Sequence[torch.Tensor | None] = ()  # [N, d]: x before each layer, and behind the last
-    queries: Sequence[torch.Tensor] = field(default=())  # [N, H · D] of each layer
+    queries: Sequence[torch.Tensor] = ()  # [N, H · D] of each layer
 
 
 class Llama:
@@ -39,8 +39,6 @@ class Llama:
         """``rotated`` numbers of each head are turned by positions."""
         self.weights, self.library = weights, library  # C holds their addresses
         self._layers = (structures.Layer * len(weights.layers))(*map(_layer, weights.layers))
-        for layer in self._layers:
-            layer.of_embedding = weights.of_embedding and weights.of_embedding.weight.data_ptr()
         first = weights.layers[0]
         self.structure = structures.Model(
             kind=kind_of(weights.dtype),
@@ -57,6 +55,7 @@ class Llama:
             head_epsilon=first.query_norm.epsilon if first.query_norm is not None else 0.0,
             layer=self._layers,
             embedding=_address(weights.embedding),
+            of_embedding=weights.of_embedding and weights.of_embedding.weight.data_ptr(),
             last_norm=weights.last_norm.weight.data_ptr(),
             head=weights.head.structure,
         )

@@ -20,7 +20,6 @@ typedef struct {
 
 typedef struct {
   const float *before_attention, *query_norm, *key_norm, *before_mlp; /* all but the last may be absent */
-  const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   Linear qkv, out, gate_up, down; /* panels of gate and up by turns */
   num rotates, window;            /* a row sees keys less than ``window`` positions before it, 0: all */
 } Layer;
@@ -29,7 +28,8 @@ typedef struct {
   num kind, hidden, inner, query_heads, key_heads, head_size, rotated, layers, vocabulary;
   float scale, epsilon, head_epsilon;
   const Layer *layer;
-  const void *embedding; /* [V][d], or absent: the weights of the LM head are read */
+  const void *embedding;     /* [V][d], or absent: the weights of the LM head are read */
+  const float *of_embedding; /* EAGLE-3's: qkv reads the normed embedding before the normed x; else absent */
   const float *last_norm;
   Linear head;
 } Model;
