@@ -19,16 +19,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from medusa_core.errors import MedusaError, name_fix, reason_of
 from medusa_core.files import read_text
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 Choice = tuple[int, ...]
 
@@ -108,15 +104,6 @@ class Topology:
     def mask(self) -> NDArray[np.bool_]:
         """[N, N]: row i may attend to column j, which is i itself or an ancestor of i."""
         return ancestor_mask(self.parents)
-
-    def graph(self) -> nx.DiGraph:
-        """The tree as a networkx graph with edges from parent to child, nodes in order."""
-        import networkx as nx  # noqa: PLC0415 - decoding does without it
-
-        graph = nx.DiGraph()
-        graph.add_nodes_from(range(self.size))
-        graph.add_edges_from(zip(self.parents[1:], range(1, self.size), strict=True))
-        return graph
 
     def paths(self) -> list[list[int]]:
         """Node ids from the root to each leaf, leaves in node order."""

@@ -136,10 +136,12 @@ def drawing(tree: Topology) -> str:
     """The tree as lines of text, nodes by head and guess, both counted from 1 as on the page."""
     import networkx as nx
 
-    graph = tree.graph()
-    for node in graph:
-        label = "root" if node == 0 else f"head {tree.depths[node]}, guess {tree.ranks[node] + 1}"
-        graph.nodes[node]["label"] = f"{label}  (node {node})"
+    graph = nx.DiGraph()
+    for node, parent in enumerate(tree.parents):
+        label = f"head {tree.depths[node]}, guess {tree.ranks[node] + 1}" if node else "root"
+        graph.add_node(node, label=f"{label}  (node {node})")
+        if node:
+            graph.add_edge(parent, node)
     per_depth = [tree.depths.count(depth) for depth in range(1, max(tree.depths) + 1)]
     nodes, paths = counted(tree.size, "node"), counted(len(tree.paths()), "path")
     title = f"{nodes} with the root, by depth {per_depth}, {paths}"
