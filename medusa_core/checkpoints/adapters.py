@@ -88,9 +88,9 @@ def apply_adapter(model: PreTrainedModel, folder: Path) -> PreTrainedModel:
 
 
 def _read_config(folder: Path, modules: Sequence[str]) -> LoraConfig:
-    from peft import LoraConfig  # noqa: PLC0415 - as above
+    try:  # transformers passes over an import in it, so that exported code runs without peft
+        from peft import LoraConfig  # noqa: PLC0415 - as above
 
-    try:
         check_patterns(read_json(folder / ADAPTER_CONFIG), modules, str(folder / ADAPTER_CONFIG))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # settings of a newer peft that this one leaves out

@@ -26,7 +26,13 @@ _TEXTS = {
     ),
     'Path(__file__).with_suffix(".h").read_text(encoding="utf-8")': ("STRUCTURES", "llama/structures.h"),
 }  # fmt: skip
-_REQUIREMENTS = "torch>=2.9.1\ntransformers>=5.24\nhuggingface-hub>=2.4\nsafetensors>=0.8\n"
+_REQUIREMENTS = """torch>=2.9.1
+transformers>=5.24
+huggingface-hub>=2.4
+safetensors>=0.8
+pydantic>=2.12
+psutil>=7.0
+"""
 _GENERATE = '''"""Medusa decoding for ``model.generate(..., custom_generate=…, trust_remote_code=True)``."""
 
 from .custom_generate_generate import generate

@@ -30,7 +30,7 @@ def exported(tmp_path_factory):
 
 def test_the_exported_code_stands_alone(exported):
     """Every import goes to a file beside it or to a library, and transformers finds every file by itself."""
-    from transformers.dynamic_module_utils import get_relative_import_files
+    from transformers.dynamic_module_utils import get_imports, get_relative_import_files
 
     code = exported / "custom_generate"
     for file in code.glob("*.py"):
@@ -39,7 +39,11 @@ def test_the_exported_code_stands_alone(exported):
     assert found | {"generate.py"} == {file.name for file in code.glob("*.py")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     lowest = {line.partition(",")[0] for line in project["dependencies"]}
-    assert set((code / "requirements.txt").read_text("utf-8").split()) <= lowest
+    required = set((code / "requirements.txt").read_text("utf-8").split())
+    assert required <= lowest
+    needed = {name for file in code.glob("*.py") for name in get_imports(file)} - sys.stdlib_module_names
+    brought = {"numpy", "tqdm"}  # by transformers
+    assert needed - brought == {line.partition(">=")[0].replace("-", "_") for line in required}
     assert "custom_generate" in (exported / "README.md").read_text(encoding="utf-8")
 
 
