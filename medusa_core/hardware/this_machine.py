@@ -44,7 +44,6 @@ class Machine:
     bandwidths: tuple[tuple[int, float], ...]
     peaks: tuple[tuple[str, float], ...]
     memory: float  # bytes
-    seconds: float  # duration of the measurement
 
     def device(self, dtype: str, working_set: float) -> Device:
         """The machine for a model in ``dtype`` whose step reads ``working_set`` bytes again and again.
@@ -64,7 +63,6 @@ class Machine:
 def measure_machine(title: str, device: torch.device | None = None, seconds: float = SECONDS) -> Machine:
     """Measure the processor, or the GPU that ``device`` names, with the threads torch uses now."""
     device = device or torch.device("cpu")
-    begun = perf_counter()
     share = seconds * _SHARE_OF_COPIES / len(COPIED)
     bandwidths = tuple((size, _copied_per_second(size, device, share)) for size in COPIED)
     share = seconds * (1 - _SHARE_OF_COPIES) / len(DTYPES)
@@ -72,9 +70,7 @@ def measure_machine(title: str, device: torch.device | None = None, seconds: flo
     for dtype in DTYPES:
         with suppress(RuntimeError):  # a dtype that this device does not multiply
             peaks.append((str(dtype).removeprefix("torch."), _flop_per_second(dtype, device, share)))
-    return Machine(
-        title, torch.get_num_threads(), bandwidths, tuple(peaks), _memory(device), perf_counter() - begun
-    )
+    return Machine(title, torch.get_num_threads(), bandwidths, tuple(peaks), _memory(device))
 
 
 def _copied_per_second(size: int, device: torch.device, seconds: float) -> float:

@@ -166,7 +166,7 @@ def test_the_peak_is_that_of_the_fastest_product(monkeypatch):
 
 def test_a_dtype_without_products_of_its_own_counts_as_floats():
     peaks = (("float32", 2e11), ("bfloat16", 2e9))
-    machine = this_machine.Machine("a processor", 2, ((1 << 20, 1e10),), peaks, 1e9, 0.1)
+    machine = this_machine.Machine("a processor", 2, ((1 << 20, 1e10),), peaks, 1e9)
     assert machine.device("bfloat16", 1e6).peak == 2e11
 
 

@@ -175,7 +175,7 @@ def limits_found_at_once():
 @pytest.fixture
 def slow_machine(monkeypatch):
     """1 GB/s and 1 GFLOP/s, so that a byte and an operation take a nanosecond each; nothing is measured."""
-    machine = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9), ("bfloat16", 1e9)), 1e9, 0.0)
+    machine = Machine("a machine", 1, ((2**30, 1e9),), (("float32", 1e9), ("bfloat16", 1e9)), 1e9)
     monkeypatch.setattr(step_limits, "measure_machine", lambda *_: machine)
     monkeypatch.setattr(step_limits, "read_speed", lambda *_: 0.0)
 

@@ -139,7 +139,7 @@ def test_products_are_measured_under_the_roof_of_this_machine(session, monkeypat
 def test_what_makes_measurements_doubtful_is_said(session, monkeypatch, name):
     """Other programs, and limits that were measured so low that the roofline predicts more than the time."""
     monkeypatch.setattr(this_machine, "LENGTHS", (16,))
-    slow = this_machine.Machine("slow", 1, ((2**20, 1e3),), (("float32", 1e3),), 1e9, 0.1)
+    slow = this_machine.Machine("slow", 1, ((2**20, 1e3),), (("float32", 1e3),), 1e9)
     monkeypatch.setattr(measuring, "measure_machine", lambda *_: slow)
     monkeypatch.setattr(measuring.OtherWork, "record", lambda _: {"cores": 2, "other_cores_busy": 1.5})
     *_, last, done = live.measure(session, name, 2, Selection(), StopFlag())
