@@ -162,22 +162,12 @@ class Run:
         return emitted
 
 
-def decode(
-    target: Target,
-    drafter: Drafter,
-    rule: AcceptanceRule,
-    prompt: Sequence[int],
-    stopper: StopCheck,
-    budget: int,
-    cache: TreeCache | None = None,
-    processor: LogitsProcessor | None = None,
-) -> Generator[Step, None, None]:
-    """Decode after ``prompt`` (token ids) until the stopper or the context ends the run (``Run``).
+def decode(run: Run) -> Generator[Step, None, None]:
+    """Decode until the stopper or the context ends the run.
 
     The last step carries the finish reason: "eos", "stop", "length" or "context". Raises MedusaError.
     """
-    run = Run(target, drafter, rule, prompt, stopper, budget, cache, processor)
-    for _, step in decode_batch(target, [run], 1):
+    for _, step in decode_batch(run.target, [run], 1):
         yield step
 
 

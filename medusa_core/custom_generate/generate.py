@@ -27,7 +27,7 @@ from medusa_core.checkpoints.sources import heads_folder, locate_heads
 from medusa_core.config import GenerationConfig as RunConfig
 from medusa_core.custom_generate.rules import PenaltyProcessor, ProcessedMatch, ProcessedTypical
 from medusa_core.custom_generate.signature import given_tokenizer
-from medusa_core.decoding import decode
+from medusa_core.decoding import Run, decode
 from medusa_core.drafters._head_trees import DEFAULT, TreeSettings
 from medusa_core.drafters._own_settings import tree_and_accuracies
 from medusa_core.drafters.medusa.draft import MedusaDraft
@@ -149,7 +149,7 @@ def medusa_generate(
         stopper = CriteriaStopper(stopping_criteria, input_ids, budget)
         drafter = MedusaDrafter(target, found, _tree_settings(medusa_tree))
         tokens, steps = [], 0
-        for step in decode(target, drafter, rule, prompt, stopper, budget):
+        for step in decode(Run(target, drafter, rule, prompt, stopper, budget)):
             tokens += step.emitted
             steps += 1
             for token in step.emitted if streamer is not None else ():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from medusa_core.acceptance import make_rule
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import decode
+from medusa_core.decoding import Run, decode
 from medusa_core.drafters import lookup, make_drafter, method, method_names, ngram
 from medusa_core.drafters._merged import MergedDrafter
 from medusa_core.text.stopping import Stopper
@@ -143,7 +143,7 @@ def test_heads_and_a_draft_model_make_one_tree_and_plain_decoding_s_text(engine)
         rule = make_rule(heads, torch.Generator())
         stopper = Stopper(end_tokens=frozenset(), stop=(), budget=40, decode=engine.decode_text, before=[])
         with torch.inference_mode():
-            found[name] = list(decode(engine.target, drafter, rule, tiny.PROMPT, stopper, 40))
+            found[name] = list(decode(Run(engine.target, drafter, rule, tiny.PROMPT, stopper, 40)))
         assert tiny.emitted(found[name]) == tiny.emitted(plain)
     assert {origin.by for step in found["both"] for origin in step.tree.origins} >= {"", "draft_model"}
     assert len(found["both"]) <= min(len(found["heads"]), len(found["model"]))

@@ -15,7 +15,7 @@ from scipy.stats import chisquare
 from medusa_core.acceptance import NoSettings, make_rule, sampling_of
 from medusa_core.acceptance.logits.processor import processor_of
 from medusa_core.config import GenerationConfig
-from medusa_core.decoding import decode
+from medusa_core.decoding import Run, decode
 from medusa_core.drafters import make_drafter
 from medusa_core.text.stopping import Stopper
 
@@ -49,7 +49,8 @@ def counted(
         if rule_class is not None:
             rule = rule_class(config.temperature, NoSettings(), generator)
         stopper, tokens = Stopper(frozenset(), (), NEW, decode=str), []
-        for step in decode(target, drafter, rule, prompt, stopper, NEW, processor=processor_of(config)):
+        run = Run(target, drafter, rule, prompt, stopper, NEW, processor=processor_of(config))
+        for step in decode(run):
             tokens += step.emitted
             accepted += len(step.verdict.path) - 1
         found[tuple(tokens)] += 1
