@@ -23,7 +23,7 @@ MOST_N = 4  # distinct-n is counted for n from 1 to this
 class RunSummary:
     """Tokens, steps, times and text of a run; ``add`` each step as it comes."""
 
-    def __init__(self, decode_text: Callable[[Sequence[int]], str], stop: Sequence[str] = ()) -> None:
+    def __init__(self, decode_text: Callable[[Sequence[int]], str], stop: Sequence[str]) -> None:
         """``stop`` are the texts that end the run. The end-to-end clock starts here."""
         self.token_ids: list[int] = []  # new tokens only
         self.steps = 0

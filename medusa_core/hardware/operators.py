@@ -150,7 +150,7 @@ class Timed:
         return self.product.calls * self.seconds
 
 
-def seconds_of(product: Product, device: Device, cost: str = OVERLAPPED) -> float:
+def seconds_of(product: Product, device: Device, cost: str) -> float:
     """Seconds of one call.
 
     ``overlapped`` is the roofline, the larger of bytes over bandwidth and FLOP over peak; ``added`` is the

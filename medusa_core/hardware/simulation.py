@@ -46,7 +46,7 @@ def logarithmic(candidates: int) -> float:
     return max(1.0, SLOPE * math.log2(candidates))
 
 
-def block_seconds(shape: ModelShape, work: Work, device: Device, cost: str = OVERLAPPED) -> float:
+def block_seconds(shape: ModelShape, work: Work, device: Device, cost: str) -> float:
     """Seconds of the paper's simplified block of one layer."""
     chosen = [product for product in operators(shape, work) if product.name in BLOCK]
     return sum(each.seconds for each in timed(chosen, device, cost))

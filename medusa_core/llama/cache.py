@@ -45,7 +45,7 @@ class LlamaCache(TreeCache):
         slots: int,
         dtype: torch.dtype,
         library: Library,
-        window: int | None = None,
+        window: int | None,
     ) -> None:
         super().__init__(layers, slots)
         self._size, self._window, self._library = size, window, library

@@ -89,9 +89,7 @@ def _use_c(
     target.choice = ForwardChoice(native=True, threads=target.threads)
 
 
-def _require_agreement(
-    target: Target, forward: Forward, wanted: torch.Tensor, *, rounded: bool = False
-) -> None:
+def _require_agreement(target: Target, forward: Forward, wanted: torch.Tensor, *, rounded: bool) -> None:
     """Raise NotLlamaError when a node of a small tree gets other logits than from transformers' forward."""
     start, tree = tried_tree(target)
     cache = forward.new_cache(8)

@@ -144,14 +144,12 @@ class BareModel(LoadedModel):
     limits_head = True  # as transformers' Llama does
     is_proven = True  # the tests compare it with transformers' model
 
-    def __init__(
-        self, bare: BareLlama, build: Callable[[BareLlama], PreTrainedModel], folder: Path | None = None
-    ) -> None:
+    def __init__(self, bare: BareLlama, build: Callable[[BareLlama], PreTrainedModel], folder: Path) -> None:
         """``build`` makes transformers' model of the same weights, which were read from ``folder``."""
         self._hold(bare)
         self.config = bare.config
         self._build = build
-        bare.name_or_path = str(folder or "")
+        bare.name_or_path = str(folder)
         self._built: PreTrainedModel | None = None
 
     @property

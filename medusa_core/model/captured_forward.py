@@ -147,7 +147,7 @@ class CapturedForward(TransformersForward):
         self,
         held: LoadedModel,
         masks: LayerMasks,
-        capture: Capture = capture_on_cuda,
+        capture: Capture,
         parts: CompiledParts | None = None,
     ) -> None:
         """``parts`` of the model are captured as torch has compiled them."""
