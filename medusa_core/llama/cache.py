@@ -86,7 +86,7 @@ class LlamaCache(TreeCache):
             row, kept = self.keys.stride(2) * self.keys.itemsize, (ctypes.c_int64 * count)(*path)
             addresses = self.keys.data_ptr(), self.values.data_ptr()
             self._library.functions.keep_rows(*addresses, layers * heads, row, slots, self.start, kept, count)
-        for layer in self._layers:
+        for layer in self.tree_layers:
             layer.length += count
 
     def truncate(self, length: int) -> None:
@@ -110,9 +110,8 @@ class LlamaCache(TreeCache):
             return
         first = _first_row_seen(max(0, self.length - _BACK), self._window)
         by, kept = first - self.first, self.length - first
-        for number in range(len(self._layers)):  # source and target overlap, so each layer is copied first
-            for buffer in (self.keys, self.values):
-                buffer[number, :, :kept] = buffer[number, :, by : by + kept].clone()
+        for layer in (*self.keys, *self.values):  # source and target overlap, so each layer is copied first
+            layer[:, :kept] = layer[:, by : by + kept].clone()
         self.first = first
         self._resize(kept + count)
 
@@ -128,7 +127,7 @@ class LlamaCache(TreeCache):
 
     def _allocate(self, shape: torch.Size, dtype: torch.dtype) -> None:
         self.keys, self.values = torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype)
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self.tree_layers):
             layer.slots = self.slots
             layer.keys = self.keys[None, number, :, :, : self._size]
             layer.values = self.values[None, number, :, :, : self._size]

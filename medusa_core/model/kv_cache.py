@@ -140,19 +140,15 @@ class TreeCache(Cache):
         self.left_out = 0  # rows of the text that it does not hold (``partial_cache``)
         if isinstance(layers, int):
             layers = [TreeLayer(padded_rows(slots, padding)) for _ in range(layers)]
-        self._layers = list(layers)
-        for layer in self._layers:
+        self.tree_layers = list(layers)
+        for layer in self.tree_layers:
             layer.reset()
-        super().__init__(layers=list(self._layers))
-
-    @property
-    def tree_layers(self) -> Sequence[TreeLayer]:
-        return self._layers
+        super().__init__(layers=list(self.tree_layers))
 
     @property
     def length(self) -> int:
         """Committed rows, the same in every layer."""
-        return self._layers[0].length
+        return self.tree_layers[0].length
 
     @property
     def position(self) -> int:
@@ -171,7 +167,7 @@ class TreeCache(Cache):
 
     @property
     def nbytes(self) -> int:
-        tensors = [tensor for layer in self._layers for tensor in (layer.keys, layer.values)]
+        tensors = [tensor for layer in self.tree_layers for tensor in (layer.keys, layer.values)]
         return sum(tensor.nbytes for tensor in tensors if tensor is not None)
 
     def require(self, rows: int) -> None:
@@ -188,18 +184,18 @@ class TreeCache(Cache):
         in_place = list(path) == list(range(count))
         # One tensor for all layers; layers on other devices copy it.
         rows = [self.length + row for row in path]
-        slots = None if in_place else torch.tensor(rows, device=self._layers[0].keys.device)
-        for layer in self._layers:
+        slots = None if in_place else torch.tensor(rows, device=self.tree_layers[0].keys.device)
+        for layer in self.tree_layers:
             layer.keep(slots, count)
 
     def truncate(self, length: int) -> None:
         """Forget the rows from ``length`` on, for a text that goes on differently; the memory stays."""
-        for layer in self._layers:
+        for layer in self.tree_layers:
             layer.length = min(layer.length, length)
 
     def reserve(self, slots: int) -> None:
         """Make room for ``slots`` rows in all; committed rows stay."""
-        for layer in self._layers:
+        for layer in self.tree_layers:
             layer.reserve(padded_rows(slots, self.padding))
         self.slots = max(slots, self.slots)
 
