@@ -8,7 +8,6 @@
 
 #include "model.h"
 
-#define LOG2_E 1.44269504f /* weights are powers of two */
 #if WIDTH == 16
 #define TOGETHER 8 /* queries whose sums are in registers together */
 #else

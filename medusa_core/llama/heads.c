@@ -51,11 +51,11 @@ static void find_best(float *logits, num V, num count, num *tokens, float *logp)
       logp[place] = logp[place - 1], tokens[place] = tokens[place - 1];
     logp[place] = logits[token], tokens[place] = token;
   }
-  const float log2_e = 1.44269504f, top = logp[0];
+  const float top = logp[0];
   vec sum = all_lanes(0.0f);
   for (num token = V; token < wide(V); token++) logits[token] = -INFINITY;
   for (num token = 0; token < V; token += LANES)
-    sum = sum + power_of_two((load(logits + token) - top) * log2_e);
+    sum = sum + power_of_two((load(logits + token) - top) * LOG2_E);
   float all = top + logf(sum_of(sum));
   for (num i = 0; i < count; i++) logp[i] -= all;
 }

@@ -22,6 +22,7 @@
 #define WIDTH 4
 #endif
 #define PARTS (LANES / WIDTH) /* registers of a line of sixteen */
+#define LOG2_E 1.44269504f    /* e^x is 2^(x · LOG2_E) */
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
@@ -68,6 +69,13 @@ static inline void relax(void) {
 #endif
 }
 
+/* Two neighbouring inputs of 16 bits. */
+static inline int pair_at(const void *x) {
+  int pair;
+  memcpy(&pair, x, sizeof pair);
+  return pair;
+}
+
 /* Products of three kinds of weights. For each: what a register of a panel's line holds (``load``), an input
    or a pair of inputs in every lane (``spread``), and sum + weights · inputs (``dot``). */
 
@@ -96,11 +104,7 @@ static inline __m512bh bf16_load(const bf16 *line, int turn) {
   (void)turn;
   return (__m512bh)_mm512_load_si512(line);
 }
-static inline __m512bh bf16_spread(const bf16 *x) {
-  int pair;
-  memcpy(&pair, x, sizeof pair);
-  return (__m512bh)_mm512_set1_epi32(pair);
-}
+static inline __m512bh bf16_spread(const bf16 *x) { return (__m512bh)_mm512_set1_epi32(pair_at(x)); }
 static inline reg bf16_dot(reg sum, __m512bh weights, __m512bh x) {
   return _mm512_dpbf16_ps(sum, weights, x);
 }
@@ -113,9 +117,7 @@ static inline bfloat16x8_t bf16_load(const bf16 *line, int turn) {
   return vld1q_bf16((const bfloat16_t *)line);
 }
 static inline bfloat16x8_t bf16_spread(const bf16 *x) {
-  uint32_t pair;
-  memcpy(&pair, x, sizeof pair);
-  return vreinterpretq_bf16_u32(vdupq_n_u32(pair));
+  return vreinterpretq_bf16_s32(vdupq_n_s32(pair_at(x)));
 }
 static inline reg bf16_dot(reg sum, bfloat16x8_t weights, bfloat16x8_t x) {
   return vbfdotq_f32(sum, weights, x);
@@ -143,11 +145,7 @@ static inline __m512i int8_load(const int8 *line, int turn) {
   (void)turn;
   return _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)line));
 }
-static inline __m512i int8_spread(const int16_t *x) {
-  int pair;
-  memcpy(&pair, x, sizeof pair);
-  return _mm512_set1_epi32(pair);
-}
+static inline __m512i int8_spread(const int16_t *x) { return _mm512_set1_epi32(pair_at(x)); }
 static inline int_reg int8_dot(int_reg sum, __m512i weights, __m512i x) {
 #ifdef __AVX512VNNI__
   return (int_reg)_mm512_dpwssd_epi32((__m512i)sum, weights, x);
@@ -161,11 +159,7 @@ static inline __m256i int8_load(const int8 *line, int turn) {
   (void)turn;
   return _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)line));
 }
-static inline __m256i int8_spread(const int16_t *x) {
-  int pair;
-  memcpy(&pair, x, sizeof pair);
-  return _mm256_set1_epi32(pair);
-}
+static inline __m256i int8_spread(const int16_t *x) { return _mm256_set1_epi32(pair_at(x)); }
 static inline int_reg int8_dot(int_reg sum, __m256i weights, __m256i x) {
   return sum + (int_reg)_mm256_madd_epi16(weights, x);
 }
@@ -177,11 +171,7 @@ static inline int8_weights int8_load(const int8 *line, int turn) {
   typedef LOOSE(int8, 8, 8) line_reg;
   return __builtin_convertvector(*(const line_reg *)line, int8_weights);
 }
-static inline int8_inputs int8_spread(const int16_t *x) {
-  int pair;
-  memcpy(&pair, x, sizeof pair);
-  return (int8_inputs)(pair - (int_reg){0});
-}
+static inline int8_inputs int8_spread(const int16_t *x) { return (int8_inputs)(pair_at(x) - (int_reg){0}); }
 static inline int_reg int8_dot(int_reg sum, int8_weights w, int8_inputs x) {
 #if defined __SSE2__
   return sum + (int_reg)_mm_madd_epi16((__m128i)w, (__m128i)x);
@@ -261,7 +251,7 @@ static inline vec power_of_two(vec x) {
 
 /* x / (1 + e^−x) */
 static inline vec silu(vec x) {
-  vec power = x * -1.44269504f;
+  vec power = x * -LOG2_E;
   return x / (1.0f + power_of_two(choose(power < 126.0f, power, all_lanes(126.0f))));
 }
 
