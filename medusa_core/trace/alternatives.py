@@ -17,6 +17,7 @@ import torch
 
 from medusa_core.acceptance.sampling import COLDEST, ENTROPY_GUARD
 from medusa_core.decoding import Step
+from medusa_core.trees.tree import path_to
 
 TEMPERATURES = (0.35, 0.7, 1.0, 1.4, 2.0)
 ALTERNATIVES = 5
@@ -153,10 +154,6 @@ class PenalisedChoices:
 
     def _copies(self, tokens: Sequence[int], parents: Sequence[int], node: int, token: int) -> int:
         """Copies of ``token`` in the window after ``node``."""
-        path: list[int] = []
-        while node >= 0:
-            path.append(tokens[node])
-            node = parents[node]
-        path = path[: self._window]
+        path = [tokens[each] for each in path_to(node, parents)][-self._window :]
         rest = self._window - len(path)
         return path.count(token) + (self._text[-rest:].count(token) if rest else 0)
