@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from medusa_core.errors import MedusaError, reason_of
 from medusa_core.files import read_text
 from medusa_core.trees.search import FoundTree, expected_lengths, search_tree
-from medusa_core.trees.tree import MAX_NODES, Choice
+from medusa_core.trees.tree import MAX_NODES
 
 UNSTEADY = 1.5  # slowest over fastest round beyond which a measurement says little
 USUAL_NODES = 8  # size of a tree where none was timed, the root included
@@ -99,17 +99,15 @@ def budgets(
     latency: Sequence[LatencyPoint],
     max_depth: int | None = None,
 ) -> list[Budget]:
-    """Every tree size up to the largest measured one, plain decoding first. Raises MedusaError."""
+    """Every tree size from the smallest to the largest measured one. Raises MedusaError."""
     if not latency or latency[-1].nodes <= PLAIN:
         raise MedusaError('no latency was measured: run "calibrate --latency", or give a number of nodes')
-    choices: list[Choice] = search_tree(accuracies, latency[-1].nodes - 1, max_depth).choices
-    lengths = expected_lengths(accuracies, choices)
-    sizes = range(1, len(lengths) + 1)
-    if latency[0].nodes > PLAIN:  # plain decoding was not measured, and a tree says nothing about it
-        sizes, lengths = range(latency[0].nodes, len(lengths) + 1), lengths[latency[0].nodes - 1 :]
+    lengths = expected_lengths(accuracies, search_tree(accuracies, latency[-1].nodes - 1, max_depth).choices)
+    first = latency[0].nodes  # where plain decoding was not measured, a tree says nothing about it
+    sizes = range(first, len(lengths) + 1)
     return [
         Budget(size, length, ms, 1000 * length / ms)
-        for size, length, ms in zip(sizes, lengths, step_times(latency, sizes), strict=True)
+        for size, length, ms in zip(sizes, lengths[first - 1 :], step_times(latency, sizes), strict=True)
     ]
 
 
