@@ -84,7 +84,6 @@ class Conversation:
         self.messages: list[Message] = list(messages)
         self.templated = bool(engine.require_tokenizer().chat_template)
         self.turn_end = turn_end(engine) if self.templated else TurnEnd()
-        self._system = ""
         self.system = system
         self._read = read or RunState(engine.target.new_cache(0))
 
@@ -137,8 +136,7 @@ class Conversation:
                 f"the message makes {len(prompt)} tokens, {self.engine.target.context_words}: shorten it"
             )
         # Found from these messages, since a template may name the speakers by what they say.
-        by_text = self.templated and self.turn_end.stop and not config.ignore_eos
-        ends = turn_end(self.engine, kept).stop if by_text else ()
+        ends = turn_end(self.engine, kept).stop if self.turn_end.stop and not config.ignore_eos else ()
         config = replace(config, stop=(*config.stop, *ends))
         return Reply(self, kept, prompt, config, self._known(prompt), dropped)
 
