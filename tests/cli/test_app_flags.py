@@ -99,7 +99,7 @@ def test_a_file_that_is_missing_or_damaged_is_named_and_no_port_blamed(
     file = tmp_path / "prompts.json"
     if text is not None:
         file.write_bytes(text)
-    monkeypatch.setattr(app.pkgutil, "resolve_name", lambda name: lambda *flags: read(file))
+    monkeypatch.setattr("ui.launch.start", lambda *flags: read(file))
     monkeypatch.setattr(sys, "argv", ["app.py"])
     with pytest.raises(SystemExit) as end:
         app.main()
