@@ -1,8 +1,8 @@
 """Record the race that Compare shows before anything has run: `python -m tools.record_race`.
 
 It is made by Compare itself, with the embedded model and the prompt that the page opens with: greedy Medusa
-against plain decoding.
-Renew it on a quiet machine after a change of the model, its heads or the engine's speed.
+against plain decoding. Renew it on a quiet machine after a change of the model, its heads or the engine's
+speed.
 """
 
 from __future__ import annotations

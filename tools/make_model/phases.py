@@ -15,6 +15,7 @@ from typing import Annotated, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from medusa_core.errors import MedusaError, reason_of
+from medusa_core.files import read_text
 from medusa_core.training.corpus import Source
 from medusa_core.training.data import Batch, PackedMixture
 from medusa_core.training.encoding import TokenArrays
@@ -43,7 +44,7 @@ def load_phases(config: PretrainConfig, sources: Sequence[Source]) -> list[Phase
     what cannot be trained on.
     """
     path = Path(config.recipe)
-    entries = json.loads(path.read_text(encoding="utf-8")).get("phases")
+    entries = json.loads(read_text(path)).get("phases")
     if entries is None:
         phases = _default_phases(config, sources)
     else:
