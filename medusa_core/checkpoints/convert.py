@@ -57,6 +57,7 @@ from medusa_core.errors import MedusaError, reason_of
 from medusa_core.trees.tree import Topology, load_tree
 
 _CHAIN = "drafts a chain of each head's best guess: the tree has no place there"
+MERGE_BASE = "--merge-base"
 DEFAULT_TREE = "mc_sim_7b_63"  # for TensorRT-LLM, when the heads bring none
 _OURS = [CONFIG_NAME, f"{HEADS_NAME}*", f"{WEIGHTS_NAME}*", serving.CHOICES_NAME, *BESIDE_HEADS]
 
@@ -253,7 +254,7 @@ def _settle_base(work: Conversion) -> None:
 
 def _write_base(work: Conversion, out: Path, adapter: bool) -> None:
     base = work.base_folder()
-    check_target(out, base, work.request.force, what="--merge-base")
+    check_target(out, base, work.request.force, what=MERGE_BASE)
     if out.resolve() == work.request.target.resolve():
         raise MedusaError(f"--merge-base {out} is where the heads go: give the base a folder of its own")
     model = load_base(base, dtype="auto")
@@ -307,7 +308,7 @@ def check_target(target: Path, source: Path, force: bool, what: str = "DST") -> 
         raise MedusaError(f"{what} {target} is where this comes from: name another folder")
     if not force:
         raise MedusaError(f"{what} {target} is not empty: name another folder, or use --force")
-    if what == "DST" and _holds_a_model(target):
+    if what != MERGE_BASE and _holds_a_model(target):
         raise MedusaError(f"{what} {target} holds a model, which heads must not replace: name another folder")
 
 

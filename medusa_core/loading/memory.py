@@ -113,7 +113,7 @@ class _Counted:
 
     folder: Path
     shape: ModelSize
-    drafts: tuple[DraftSize, ...]  # without the models among them
+    drafts: tuple[DraftSize, ...]  # a model among them counts without its weights
     models: tuple[ModelSize, ...]  # models that drafters run beside the base
 
     def estimate(self, config: LoadConfig, placement: Placement) -> MemoryEstimate:

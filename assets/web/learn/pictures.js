@@ -96,7 +96,7 @@ function speedPicture({ facts, records, say }) {
     const cost = row.step_ms / plain.step_ms;
     const wide = `width:${(100 * cost) / longest}%`;
     const blocks = Array.from({ length: Math.ceil(mean) }, (_, i) => html("i", { style: `flex-grow:${Math.min(1, mean - i)}` }));
-    const phases = PHASES.map(([phase]) => html("i", { class: "phase-" + phase, title: phase, style: `flex-grow:${row[phase]}` }));
+    const phases = PHASES.map(([phase]) => html("i", { class: "phase-" + phase, title: LANGUAGE.tell(phase), style: `flex-grow:${row[phase]}` }));
     return bit("learn-cost" + (hidden ? " learn-secret" : ""), html("span", {}, name),
       bit("learn-costs", html("div", { class: "learn-blocks", style: wide }, ...blocks), html("div", { class: "learn-track", style: wide }, ...phases)),
       html("span", { class: "learn-rate learn-secret" }, told && say("rate", told)));
@@ -111,7 +111,7 @@ function speedPicture({ facts, records, say }) {
     line(say("this_run", { nodes: facts.nodes }), { row: rowOf(facts.measured_nodes), mean: facts.mean_value, told: facts }),
     sizes.length > 1 && html("h4", { class: "learn-secret" }, say("sizes")),
     ...sizes.map((kind) => line(say("tree", { nodes: facts[kind + "_nodes"] }), size(kind))),
-    keyRow(PHASES.map(([phase]) => phase), (phase) => phase, "phase-"),
+    keyRow(PHASES.map(([phase]) => phase), LANGUAGE.tell, "phase-"),
     quoted && html("p", { class: "learn-caption learn-secret", "data-role": "quoted" }, say("quoted", { nodes: quoted.nodes, speedup: decimal(quoted.speedup) })),
     records.source && html("p", { class: "learn-caption", "data-role": "source" }, LANGUAGE.tell(records.source)),
   ];
@@ -126,7 +126,7 @@ function learningPicture({ records, say }) {
     return bit("learn-share", html("span", {}, say("head", { k: i + 1 })), bit("learn-track", bar("is-five", five), bar("is-first", ranks[0])),
       html("span", { class: kind }, `${percent(ranks[0])} / ${percent(five)}`));
   });
-  const cells = ({ label, loss, speedup }) => [label, decimal(loss), decimal(speedup)].map((text) => html("td", {}, text));
+  const cells = ({ label, loss, speedup }) => [LANGUAGE.tell(label), decimal(loss), decimal(speedup)].map((text) => html("td", {}, text));
   const table = html("table", { class: "learn-trainings learn-secret" },
     tableHead(["trained", "loss", "gain"].map((each) => say(each))),
     html("tbody", {}, ...records.trainings.map((each) => html("tr", {}, ...cells(each)))));

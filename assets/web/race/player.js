@@ -30,7 +30,7 @@ function buildPlayer(message) {
   const grid = html("div", { class: "race-lanes" }, lanes.map((lane) => lane.root));
   const root = html("div", { class: message.recorded ? "race-player recorded" : "race-player" },
     message.recorded && html("p", { class: "race-recorded" }, recordedWords(message.recorded)), bar, grid,
-    buildKey(tables[0].drafter || tables[1].drafter), buildSummary(tables, message));
+    buildKey((tables.find((table) => drafts(table.drafter)) ?? tables[0]).drafter), buildSummary(tables, message));
 
   scrub.addEventListener("input", () => { stop(); seek((span * scrub.value) / 1000); });
   speed.addEventListener("change", () => { state.speed = chosenSpeed = Number(speed.value); });

@@ -69,7 +69,7 @@ def run_init(args: argparse.Namespace) -> None:
         if not 1 <= value <= most:
             raise MedusaError(f"{flag} is {value}: give 1 to {most}")
     folder = locate_model(args.model) if args.model else embedded_model()
-    check_target(out, folder, args.force)
+    check_target(out, folder, args.force, what="--out")
     lm_head = read_lm_head(folder)
     vocabulary, width = lm_head.shape
     size = count * (layers * (width + 1) + (0 if share else vocabulary)) * width * lm_head.element_size()
