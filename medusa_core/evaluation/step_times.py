@@ -26,8 +26,8 @@ from medusa_core.loading.tuning import keep, machine_key, may_measure, recall
 from medusa_core.trees.budget import PLAIN, LatencyPoint, parse_latency, step_times, unsteady
 from medusa_core.trees.tree import Topology
 
-SECONDS = 1.6  # after which no further run begins
-_SIZES = (16, 64, PLAIN, 32, 8, 2, 24, 4, 12, 48)  # nodes with the root; those that tell most come first
+SECONDS = 1.6  # after which no size is timed more often than it needs
+_SIZES = (16, 64, PLAIN, 4, 32, 8, 2, 24, 12, 48)  # nodes with the root; those that tell most come first
 _FEWEST = 3  # sizes that are timed in any case
 _ROUNDS = 12  # in which every size has its turn, the first one unmeasured
 _STEPS = 3  # steps of a run; the first is not counted, since it pays for the prompt's traces in the caches
@@ -82,7 +82,8 @@ def measure_step_times(
 ) -> list[LatencyPoint]:
     """Times of a step of the engine's own loop, size by size in turn, by number of nodes.
 
-    For each size the lower quartile of its steps counts, since disturbances only make steps longer.
+    For each size the lower quartile of its steps counts, since disturbances only make steps longer. Where
+    steps are slow, fewer sizes are timed, each as often as it needs.
 
     All runs share one cache, so that the prompt is read once. Raises MedusaError as a run does.
     """
@@ -96,15 +97,21 @@ def measure_step_times(
         for config in configs.values():  # The first step of a size captures its graph, which takes long.
             _timed(engine, prompt, config, state)
     limit = limit.within(seconds)
-    for number in range(_ROUNDS):
-        for turn, (size, config) in enumerate(configs.items()):
-            if limit.stopped or (not limit.left and (number or turn >= _FEWEST)):
+    measured: dict[int, GenerationConfig] = {}
+    for size, config in configs.items():  # an unmeasured round, which shows how many sizes there is time for
+        if limit.stopped or (limit.left < seconds / 2 and len(measured) >= _FEWEST):
+            break
+        measured[size] = config
+        steps[size] += [time for time in _timed(engine, prompt, config, state)[:1] if time > _LONG]
+    for _ in range(1, _ROUNDS):
+        for size, config in measured.items():
+            if limit.stopped:
                 return _points(steps)
+            own = steps[size]
+            if not limit.left and (len(own) >= _STEADY_STEPS or (own and own[0] > _LONG)):
+                continue
             times = _timed(engine, prompt, config, state)
-            if times and times[0] > _LONG:
-                steps[size].append(times[0])
-            elif number:
-                steps[size] += times[1:]
+            own += times[:1] if times and times[0] > _LONG else times[1:]
     return _points(steps)
 
 

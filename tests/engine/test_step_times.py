@@ -11,6 +11,7 @@ from medusa_core.api import generate
 from medusa_core.config import GenerationConfig
 from medusa_core.drafters.medusa import NAME, medusa_draft, with_heads
 from medusa_core.evaluation import step_times
+from medusa_core.evaluation.limits import Limit
 from medusa_core.evaluation.step_times import (
     auto_tree_words,
     faster_tree,
@@ -154,8 +155,29 @@ def test_capturing_a_graph_is_no_time_of_a_step(measuring, known_heads, monkeypa
     assert all(point.step_ms < 1e5 for point in measure_step_times(known_heads, seconds=0))
 
 
-def test_a_measurement_ends_when_its_time_is_up(measuring, known_heads):
-    assert not step_times._is_steady(measure_step_times(known_heads, seconds=0))
+@pytest.mark.parametrize(("ms", "seconds", "sizes"), [(2, 1, 5), (20, 2, 5), (60, 4, 4), (900, 4, 3)])
+def test_a_slow_machine_times_fewer_sizes_often_enough(
+    measuring, known_heads, monkeypatch, ms, seconds, sizes
+):
+    """By a clock that only steps move on, each by as many ms as its tree's nodes and ``ms`` say."""
+    now = [0.0]
+
+    def timed(engine, prompt, config, state):
+        tree = config.options.get("tree")
+        each = ms + 0.05 * ms * ((tree.size if tree else 1) - 1)
+        steps = [each] if each > step_times._LONG else [each] * step_times._STEPS
+        now[0] += sum(steps) / 1000
+        return steps
+
+    monkeypatch.setattr(step_times, "_timed", timed)
+    points = measure_step_times(known_heads, limit=Limit(clock=lambda: now[0]))
+    assert step_times._is_steady(points)
+    assert len(points) == sizes
+    assert now[0] < seconds
+
+
+def test_a_measurement_that_is_stopped_ends_at_once(measuring, known_heads):
+    assert not measure_step_times(known_heads, limit=Limit(stop=lambda: True))
 
 
 def test_a_measurement_on_an_idle_machine_is_kept_and_used_at_the_next_start(
